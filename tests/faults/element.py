@@ -17,7 +17,7 @@ UPLOAD_BYTES = 150_000
 PIECE_BYTES = 50_000
 PATHS_PER_CLIENT = 6
 HEALTH = "/.penstock/health"
-LASTING = ("within the last hour", "which no namespace knows")
+LASTING = ("within the last hour", "which the namespace does not know")
 
 
 class ElementSite(Site):

@@ -179,7 +179,7 @@ def test_check_says_what_is_at_stake_without_confinement(binary, tmp_path):
     site.append('\n[transfer.gfal]\nconfinement = "off"\n')
     found = site.command("check")
     assert "read and write the files of this service, its signing keys among them" in found, found
-    assert "this machine can confine them" in found, found
+    assert "this machine supports confinement" in found, found
 
 
 def test_a_site_among_what_gfal2_may_read_does_not_start(binary, tmp_path):

@@ -213,7 +213,7 @@ def test_an_operator_can_have_tokens_shown_on_an_unencrypted_line(own_grid, list
     assert tokens_shown(listener) == [own_grid.token]
     tried(own_grid.here, "checksum", listener.url + "/data/x", "--token-over-http")
     assert len(tokens_shown(listener)) == 2
-    assert "transfer.tokens_unencrypted: whoever can listen" in tried(own_grid.here, "check")[1]
+    assert "transfer.tokens_unencrypted: anybody who can read the traffic" in tried(own_grid.here, "check")[1]
 
 
 # Tokens for everybody, and for ever.

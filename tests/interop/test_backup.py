@@ -124,7 +124,7 @@ def test_a_full_disk_is_told_and_the_service_goes_on(site, tmp_path):
     line = ["unshare", "--mount", "sh", "-c", MOUNT, "sh", "100k", str(small), *backup]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
-    assert "failed" in done.stderr and "the service is not concerned" in done.stderr, done.stderr
+    assert "failed" in done.stderr and "the running service is not affected" in done.stderr, done.stderr
     assert "full" in done.stderr or "space" in done.stderr, done.stderr
     Service(site).wait_finished(submit(site, "after"))
 
@@ -161,7 +161,7 @@ def test_a_backup_with_keys_makes_a_service_in_an_empty_directory(site, tmp_path
         assert done.returncode == 0, done.stderr
         assert (anew / "penstock.toml").read_text() == (site.directory / "penstock.toml").read_text()
         assert (anew / "keys/credential-encryption").exists() == has_keys
-        assert ("put the sealing keys back" in done.stdout) != has_keys
+        assert ("restore the encryption keys" in done.stdout) != has_keys
         # Once more without --replace: nothing is overwritten.
         done = subprocess.run(line, capture_output=True, text=True, timeout=60)
         assert done.returncode != 0 and "--replace" in done.stderr

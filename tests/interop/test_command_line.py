@@ -121,7 +121,7 @@ def test_the_message_of_a_ban_reaches_users(penstock, grid, place):
     try:
         [job] = job_ids(penstock("submit", *ends, json_output=True))
         for words in (["status"], ["status", "--files"], ["explain"]):
-            assert "is banned by the operators" in (shown := penstock(*words, job)) and why in shown
+            assert "has been banned by the operators" in (shown := penstock(*words, job)) and why in shown
         [told] = penstock("status", job, json_output=True)
         [group] = told["waiting"]
         assert (group["files"], group["state"]) == (1, "ON_HOLD") and why in group["text"]

@@ -231,9 +231,9 @@ def test_credentials_that_are_not_what_was_asked_for_are_refused(signing):
     signing.assert_refused(signing.sign(request, lab.proxy, hours=-0.5, ahead=-3600), "expired")
     signing.assert_refused(signing.sign(request, lab.proxy, ahead=3000), "not yet valid")
     signing.assert_refused(signing.sign(request, lab.proxy, language="id-ppl-independent"), "inherits no rights")
-    signing.assert_refused(signing.sign(request, lab.bob), f"the proxy is {lab.bob.subject}'s")
+    signing.assert_refused(signing.sign(request, lab.bob), f"the proxy belongs to {lab.bob.subject}")
     signing.assert_refused(signing.sign(request, lab.bob, subject=lab.alice.subject), "is not accepted")
-    signing.assert_refused(signing.sign(request, lab.voms_proxy), "does not carry the attributes")
+    signing.assert_refused(signing.sign(request, lab.voms_proxy), "does not have the attributes")
     assert termination_time(lab) is None
     assert signing.deliver(good).status_code == 201
 
@@ -509,7 +509,7 @@ def test_the_sealing_key_changes_without_an_outage(delegated, who, at):
     keys = delegated.here.directory / "keys/credential-encryption"
     newest = secrets.token_hex(32)
     keys.write_text(f"{newest}\n{keys.read_text()}")
-    eventually("the new key is taken over", lambda: "took over changed keys" in log_of(delegated.here), 20)
+    eventually("the new key is taken over", lambda: "loaded changed keys" in log_of(delegated.here), 20)
     assert termination_time(delegated, who)
     delegated.here.stop()
     delegated.here.start()

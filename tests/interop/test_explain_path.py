@@ -52,7 +52,7 @@ def test_a_copied_file_tells_where_it_lies_and_how_it_came(grid):
     assert (read["operation"], read["bytes_moved"]) == ("read", SIZE)
     assert (write["operation"], write["copy"]) == ("copy", written["copy"])
     shown = grid.there.command("explain", "path", grid.there_door.url("/d/f"))
-    for part in ("/d/f at https://", f"copy {written['copy']}", "sound", "nothing is known that would make a request fail"):
+    for part in ("/d/f at https://", f"copy {written['copy']}", "sound", "no reason is known why a request should fail"):
         assert part in shown, shown
     # The same without the service, but for what runs.
     offline = told(grid.there, "/d/f", "--offline")
@@ -132,7 +132,7 @@ def test_a_story_is_for_administrators_and_of_paths(grid):
     assert ask(path="/d/none").json()["reasons"][0]["cause"] == "absent"
     line = [str(site.binary), "explain", "path", "/d/none", "--dir", str(site.directory)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 4 and "nothing stands at this path" in done.stderr, done
+    assert done.returncode == 4 and "nothing exists at this path" in done.stderr, done
     site.remove("storage")
     site.stop()
     site.start()

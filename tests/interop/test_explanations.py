@@ -97,7 +97,7 @@ def test_a_lowered_limit_is_found_explained_and_told_to_everybody_as_far_as_they
     assert "instead of 8" in one and "expected gain of the first fix" in one, one
     other_way = f"{grid.there.storage_id.split('//')[1]}-*"
     none = grid.here.command("explain", *fine, "--link", other_way)
-    assert f"no link is called '{other_way}'" in none, none
+    assert f"no transfers on a link '{other_way}'" in none, none
     [transfer] = json.loads(grid.here.command("find", "--json", "--limit", "1"))["transfers"]
 
     # All that goes into the storage element, and each link of the VO.
@@ -108,7 +108,7 @@ def test_a_lowered_limit_is_found_explained_and_told_to_everybody_as_far_as_they
     assert f"into {grid.there.storage_id}" in one and "expected gain of the first fix" in one, one
     of_vo = json.loads(grid.here.command("explain", *fine, "--vo", transfer["vo"], "--json"))
     assert drop["id"] in [row["id"] for row in of_vo["drops"]], of_vo
-    for option, text in (("--vo", "no files of a VO"), ("--server", "into or out of"), ("--pool", "no pool 'nowhere'")):
+    for option, text in (("--vo", "no transfers of VO"), ("--server", "to or from"), ("--pool", "no pool 'nowhere'")):
         assert text in grid.here.command("explain", *fine, option, "nowhere"), option
     story = json.loads(grid.here.command("explain", "file", transfer["destination"], "--json"))
     assert story["transfer"] == transfer["transfer"]

@@ -274,7 +274,7 @@ def test_a_source_is_deleted_when_its_copy_is_on_tape_and_not_when_it_has_change
     grid.here_door.put("/data/changed", DATA[::-1], expect=204)
     # The tape system was asked where they are, and they are not on tape.
     told = lambda: grid.service.ask("GET", f"/api/v1/jobs/{jobs['moved']}/explain").json()["files"][0]["text"]
-    eventually("it says why", lambda: "to put it on tape" in told())
+    eventually("it says why", lambda: "to write it to tape" in told())
     assert all(grid.here_door.exists(f"/data/{name}") for name in names), "nothing is on tape yet"
     # A restart in between changes nothing.
     grid.here.kill()

@@ -175,7 +175,7 @@ ATTRIBUTES = {
     "another group of the same length": (lambda lab: altered(lab, b"/dteam/Role", b"/admin/Role"), "signature"),
     "a group of another VO": (
         lambda lab: lab.ca.voms_proxy(lab.bob, fqans=[MEMBER, FOREIGN]),
-        "is no group of the VO",
+        "is not a group of the VO",
     ),
     "somebody else's": (
         lambda lab: lab.ca.proxy_with_attributes(lab.bob, attributes_of(lab.member)),

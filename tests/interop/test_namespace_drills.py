@@ -193,7 +193,7 @@ def test_what_was_stored_since_the_backup_is_found_and_entered_again(site, tmp_p
         timeout=60,
         stdin=subprocess.DEVNULL,
     )
-    assert refused.returncode == 2 and "files without an entry get one" in refused.stdout, refused.stdout + refused.stderr
+    assert refused.returncode == 2 and "at the paths in their labels" in refused.stdout, refused.stdout + refused.stderr
     code, told = tool(site, "fsck", "--repair", "--yes")
     assert code == 0 and told["unknown"]["mended"] == len(stored) + 1, told
     site.start()

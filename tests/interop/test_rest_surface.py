@@ -142,7 +142,7 @@ def test_names_are_completed(grid, place, admin):
 
 def test_nothing_is_started_beyond_a_limit(grid, admin):
     [row] = admin.ask("POST", "/admin/force-start", json=[7]).json()
-    assert row["file_id"] == 7 and "no limit is exceeded" in row["error"]
+    assert row["file_id"] == 7 and "does not exceed limits" in row["error"]
     assert grid.service.ask("POST", "/admin/force-start", json=[7]).status_code == 403
     assert admin.ask("POST", "/admin/force-start", json={"7": 1}).status_code == 400
 

@@ -67,7 +67,7 @@ def test_a_story_tells_each_step_and_the_log_is_the_same(grid, ended, stranger):
         assert part in last, last
     log = grid.service.ask("GET", f"/jobs/{ended}/files/{gone}/log")
     assert log.headers["Content-Type"] == "text/plain; charset=utf-8"
-    assert "failed: attempt 1 failed: SOURCE [2]" in log.text and "it is not tried again" in log.text
+    assert "failed: attempt 1 failed: SOURCE [2]" in log.text and "no further retry" in log.text
     [named] = [file for file in grid.service.files(ended) if file["file_id"] == gone]
     assert named["log_file"] == f"/jobs/{ended}/files/{gone}/log" and named["log_debug"] == 0
     # A number of others is as one that nobody has; a job's id cannot be guessed.
@@ -108,7 +108,7 @@ def test_what_waits_says_why_and_what_became_of_its_link(own_grid, faulty):
         return [step["text"] for step in steps if step["text"].startswith("the link was halted after ")]
 
     [text] = eventually("the story tells of the halt", halted)
-    assert "one transfer is tried in" in text
+    assert "a trial transfer starts in" in text
 
     def last():
         step = grid.service.ask("GET", f"/api/v1/transfers/{ids[0]}").json()["steps"][-1]
@@ -127,8 +127,8 @@ def test_operators_find_and_read_by_command(grid, ended, place):
     assert lines[0].startswith(f"{gone}  ") and "FAILED  here" in lines[0] and "SOURCE [2]" in lines[2]
     told = json.loads(grid.here.command("--json", "find", place, "--state", "FINISHED", "--since", "1h"))
     assert [row["transfer"] for row in told["transfers"]] == [good] and told["next"] is None
-    assert "there may be older ones: --before" in grid.here.command("find", place, "--limit", "1")
-    assert "nothing fits among" in grid.here.command("find", f"{place}-nothing")
+    assert "older transfers may match: continue with --before" in grid.here.command("find", place, "--limit", "1")
+    assert "no match in" in grid.here.command("find", f"{place}-nothing")
     story = grid.here.command("explain", str(good))
     assert f"transfer {good} is FINISHED, 30.0 kB" in story and "arrived by attempt 1" in story
     assert "arrived" in grid.here.command("explain", ended), "a job is still explained as one"

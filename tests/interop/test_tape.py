@@ -240,7 +240,7 @@ def test_a_storage_element_without_tape_fails_the_file_and_the_next_replica_is_t
     nowhere = tape.put_on_disk(f"{place}/f", DATA)
     target = grid.there_door.url(f"{place}/f")
     job = grid.service.submit((nowhere, target), bring_online=60)
-    assert "tells of no tape interface" in grid.service.wait_failed(job)
+    assert "offers no tape interface" in grid.service.wait_failed(job)
     with_tape = TapeEndpoint("127.0.0.5", None)
     try:
         good = with_tape.put_on_tape(f"{place}/f", DATA)
@@ -305,7 +305,7 @@ def test_a_copy_waits_until_it_is_on_tape(grid, tape, place):
     wait_states(grid, job, "ARCHIVING")
     assert grid.service.job(job)["job_state"] == "ARCHIVING"
     grid.service.wait_idle()
-    eventually("it says why", lambda: "to put it on tape" in texts(grid, job)[0])
+    eventually("it says why", lambda: "to write it to tape" in texts(grid, job)[0])
     assert json.loads(b64decode(header_of(tape, f"{place}/f", "archivemetadata"))) == note
     tape.files[f"{place}/f"].on_tape = True
     grid.service.wait_finished(job)
@@ -398,7 +398,7 @@ def test_operators_bound_what_comes_from_tape_at_once(grid, tape, place):
     try:
         job = grid.service.submit(*((source, source) for source in sources), bring_online=600)
         eventually("three are asked for", lambda: Counter(states(grid, job)) == {"STARTED": 3, "STAGING": 1})
-        eventually("it says why", lambda: any("no more may be open at once" in text for text in texts(grid, job)))
+        eventually("it says why", lambda: any("which is the limit" in text for text in texts(grid, job)))
         tape.holds.clear()
         grid.service.wait_finished(job)
         assert sorted(len(call.paths) for call in tape.called("stage")) == [1, 3]

@@ -177,7 +177,7 @@ def test_a_copy_that_cannot_be_read_is_found_told_and_written_again(make_silo):
     silo.bring_back({mended: twice[mended]})
     # In a challenge nothing of it is done.
     silo.run("hold", "1h")
-    eventually("it is told", lambda: "rest until" in silo.run("status"))
+    eventually("it is told", lambda: "on hold until" in silo.run("status"))
     # What was begun is finished.
     time.sleep(3)
     before = silo.tape(one["name"])["verification"]["ended"]

@@ -129,7 +129,7 @@ def test_transfers_wait_in_token_prep_while_the_issuer_is_away_and_say_so(renewi
     assert states(renewing, job) == ["TOKEN_PREP"]
     assert renewing.service.job(job)["job_state"] == "SUBMITTED"
     told = renewing.here.command("explain", job, "--service", renewing.service.base)
-    assert "the issuer of one of its tokens is asked" in told
+    assert "the issuer of one of its tokens has been asked for a refresh token" in told
     del issuer.answers[EXCHANGE]
     renewing.service.wait_finished(job)
     assert states(renewing, job) == ["FINISHED"]

@@ -175,7 +175,7 @@ def test_a_directory_comes_back_without_what_was_deleted_before_it(site):
     assert told["older_versions"] == 1 and len(told["restored"]) == 2
     assert set(door.list("/run")) == {"/run", "/run/with", "/run/twice"} and door.get("/run/twice") == b"again"
     code, told = trash(site, *who)
-    assert code == 4 and "tells when and by whom" in told["error"], told
+    assert code == 4 and "shows when and by whom" in told["error"], told
 
 
 def test_the_oldest_trash_gives_way_when_a_pool_is_full(site):
@@ -275,7 +275,7 @@ def test_after_the_restore_of_an_old_namespace_what_was_removed_since_is_trash(s
     site.kill()
     site.command("restore", str(backup), "--replace", "--only", "namespace")
     told = site.command("fsck", "--repair", "--yes")
-    assert "1 removed files are trash again" in told, told
+    assert "put 1 deleted file back into the trash" in told, told
     site.command("fsck")
     site.start()
     door = Door(site)
@@ -296,7 +296,7 @@ def test_trash_goes_when_its_time_is_over_or_an_administrator_says_so(site):
         ours, theirs = pty.openpty()
         os.write(ours, f"{answer}\n".encode())
         code, text = shown(site, "empty", "/c", stdin=theirs)
-        assert "1 file of the trash (1 B), which was at /c or below it, goes for good" in text, text
+        assert "1 file in the trash (1 B), which was at /c or below it, will be permanently deleted" in text, text
         assert listed(site) == left and code == (2 if answer == "no" else 0)
     assert shown(site, "empty", "--older-than", "900ms", "--yes")[0] == 2
     code, told = trash(site, "empty", "/a", "--yes")
@@ -322,7 +322,7 @@ def test_what_cannot_be_emptied_is_told_with_its_pool(site, tmp_path):
     Door(site).put("/second", b"1234")
     Door(site).ask("DELETE", "/second")
     code, text = shown(site, "empty")
-    assert code == 2 and "1 file of the trash (4 B) goes for good" in text and len(listed(site)) == 2, text
+    assert code == 2 and "1 file in the trash (4 B) will be permanently deleted" in text and len(listed(site)) == 2, text
     code, told = trash(site, "empty", "--yes")
     stays = {"pool": "disk1", "files": 1, "bytes": 3, "why": "is not configured"}
     assert (code, told["files"], told["stays"]) == (1, 1, [stays]), told

@@ -221,7 +221,7 @@ def test_attributes_of_an_unknown_vo_or_server_do_not_count(site, alice, user_ca
 
 def test_a_server_of_one_vo_makes_no_members_of_another(site, alice, user_ca):
     foreign = user_ca.voms_proxy(alice, fqans=[MEMBER, "/atlas/Role=production/Capability=NULL"])
-    assert_without_vo(site, foreign, "is no group of the VO")
+    assert_without_vo(site, foreign, "is not a group of the VO")
 
 
 def test_a_rogue_authority_of_the_same_name_gives_nothing(site, alice, user_ca, tmp_path):

@@ -67,7 +67,7 @@ function decoded(text: string): string {
 async function tell(ask: () => Promise<Node[]>, what: string, name: string): Promise<void> {
   latest += 1;
   const mine = latest;
-  answer.replaceChildren(el("p", "hint", "asking …"));
+  answer.replaceChildren(el("p", "hint", "searching …"));
   const shown = await ask().catch((why: unknown) => [refusal(what, name, why)]);
   if (mine !== latest) return;
   answer.replaceChildren(...shown);
@@ -77,7 +77,7 @@ async function tell(ask: () => Promise<Node[]>, what: string, name: string): Pro
 
 function refusal(what: string, name: string, why: unknown): HTMLElement {
   if (why instanceof NoAnswer && why.status === 404)
-    return el("p", "bad", `There is no ${what} ${name}: look for a typing error, or ask the service it was submitted to.`);
+    return el("p", "bad", `There is no ${what} ${name}: check the spelling, or ask the service that it was submitted to.`);
   return el("p", "bad", why instanceof Error ? why.message : "no answer");
 }
 
@@ -107,7 +107,7 @@ async function search(asked: URLSearchParams): Promise<void> {
     examined += page.examined;
     list.append(...page.transfers.map(row));
     end.replaceChildren(ending(shown, examined, page.next, more));
-    return [heading(shown === 0 ? "Nothing fits" : "Found, newest first"), list, end];
+    return [heading(shown === 0 ? "No match" : "Found, newest first"), list, end];
   };
   await tell(() => more(null), "search", "");
 }
@@ -124,9 +124,9 @@ function ending(
   next: number | null,
   more: (before: number) => Promise<Node[]>,
 ): Node {
-  const told = `${plural(shown, "transfer")} of ${count(examined)} that were looked at. `;
-  if (next === null) return el("span", "", told, "There are no others.");
-  const button = el("button", "quiet", "look at older ones");
+  const told = `${plural(shown, "transfer")} of ${count(examined)} examined. `;
+  if (next === null) return el("span", "", told, "No further transfers.");
+  const button = el("button", "quiet", "search older transfers");
   button.type = "button";
   button.addEventListener("click", () => {
     button.disabled = true;
@@ -170,7 +170,7 @@ function told(story: Story): Node[] {
   ];
   if (story.starts !== null) {
     const starts = story.starts;
-    facts.push(["starts", "about" in starts ? `about ${moment(starts.about)}` : `not before ${moment(starts.not_before)}`]);
+    facts.push(["expected start", "about" in starts ? `about ${moment(starts.about)}` : `not before ${moment(starts.not_before)}`]);
   }
   if (took !== null) {
     const speed =

@@ -96,8 +96,8 @@ function showRates(overview: Overview): void {
   byId("all-links").hidden = selected === null;
   setText(
     byId("chart-note"),
-    "Bytes per second, each second; all bytes that moved, also of attempts that failed later. " +
-      "In a gap nothing moved or waited, or the service did not run. Your local time.",
+    "Bytes per second, including attempts that failed later. " +
+      "Gaps: no transfers, or the service was not running. Times are local.",
   );
   const rows = overview.links.map((link) => {
     const key = linkKey(link);
@@ -175,9 +175,9 @@ function askForToken(why: NoAnswer): void {
     byId("token-why"),
     sent
       ? `The service did not accept the token: ${why.message}`
-      : "The live view is for those who may see the transfers of this service.",
+      : "Paste an access token to see this service's transfers.",
   );
-  say("needs a token", "warn");
+  say("not signed in", "warn");
   (byId("token") as HTMLInputElement).focus();
 }
 

@@ -21,7 +21,7 @@ export function showHeadline(seen: Overview): void {
   setText(byId("rate-now"), rate(totals.rate_bytes_per_second));
   setText(byId("rate-bits"), `= ${bits(totals.rate_bytes_per_second)} of file data`);
   const items = [
-    { name: "moving", value: `${count(totals.active)}`, note: `of ${count(seen.agents.limit)} agents` },
+    { name: "moving", value: `${count(totals.active)}`, note: `limit ${count(seen.agents.limit)}` },
     { name: "waiting", value: count(totals.submitted), note: "" },
     { name: "files finished", value: count(totals.finished), note: "" },
     { name: "files failed", value: count(totals.failed), note: "" },
@@ -48,7 +48,7 @@ export function showHeadline(seen: Overview): void {
   );
   setText(
     byId("counted-since"),
-    `Finished, failed, canceled and moved are counted since ${moment(seen.counted_since)}, when the service started.`,
+    `Counts of finished, failed, canceled and moved start at ${moment(seen.counted_since)}, when the service started.`,
   );
   setText(byId("summary"), summary(seen));
   document.title = `${rate(totals.rate_bytes_per_second)} · ${seen.site} · Penstock`;
@@ -56,16 +56,17 @@ export function showHeadline(seen: Overview): void {
 
 function summary(seen: Overview): string {
   const { active, submitted } = seen.totals;
-  if (active === 0 && submitted === 0) return "Nothing moves and nothing waits.";
+  if (active === 0 && submitted === 0) return "No files are moving or queued.";
   const moving =
-    active === 0 ? "Nothing moves" : `${plural(active, "file")} ${active === 1 ? "moves" : "move"}`;
-  if (submitted === 0) return `${moving}, none waits.`;
+    active === 0 ? "Nothing is moving" : `${plural(active, "file")} ${active === 1 ? "is" : "are"} moving`;
+  if (submitted === 0) return `${moving}, none are queued.`;
   const most = [...seen.waiting].sort((a, b) => b.transfers - a.transfers)[0];
   const why =
     most === undefined
       ? ""
-      : `, ${most.transfers < submitted ? "most of them" : "all"} because: ${most.text}`;
-  return `${moving}, ${count(submitted)} ${submitted === 1 ? "waits" : "wait"}${why.replace(/\.?$/, ".")}`;
+      : `${most.transfers < submitted ? ", most of them" : ""}: ${most.text}`;
+  const queued = `${plural(submitted, "file")} ${submitted === 1 ? "is" : "are"} queued`;
+  return `${moving}. ${queued}${why.replace(/\.?$/, ".")}`;
 }
 
 export interface LinkRow {
@@ -97,7 +98,7 @@ function linksHead(): HTMLElement {
     "waiting",
     "finished",
     "files failed",
-    "why the next file waits",
+    "reason of the next queued file",
   ];
   const head = el(
     "div",
@@ -158,7 +159,7 @@ function linkRow(choose: (key: string) => void): View<LinkRow> {
       failed.classList.toggle("bad", link.failed > 0);
       const last = link.last_failure === null ? "" : `; the last one: ${link.last_failure}`;
       failed.title = `${plural(link.failed_attempts, "failed attempt")}${last}`;
-      setText(why, link.waiting_because ?? (link.queued > 0 ? "not told" : "–"));
+      setText(why, link.waiting_because ?? (link.queued > 0 ? "unknown" : "–"));
       why.parentElement?.classList.toggle("none", link.waiting_because === null && link.queued === 0);
       node.classList.toggle("selected", selected);
     },
@@ -172,12 +173,12 @@ export function showWaiting(seen: Overview): void {
   showOrNone(
     "waiting",
     groups,
-    "No file waits.",
+    "No files are queued.",
     (group) => `${group.reason} ${group.text}`,
     () => {
       const text = el("span", "grow");
       const files = el("b", "figure");
-      const bar = meter("share of the waiting files");
+      const bar = meter("share of the queued files");
       return {
         node: el("li", "waiting-group", el("div", "spread", text, files), bar.node),
         show(group) {
@@ -203,7 +204,7 @@ export function showActive(seen: Overview): void {
   showOrNone(
     "active",
     seen.active_transfers,
-    "No file is on its way.",
+    "No files are moving.",
     (one) => String(one.transfer),
     () => {
       const file = el("b", "file");
@@ -242,7 +243,7 @@ export function showStorages(seen: Overview): void {
     (one) => one.storage,
     () => {
       const name = el("b", "file");
-      const [out, into] = [direction("gives"), direction("takes")];
+      const [out, into] = [direction("sends"), direction("receives")];
       return {
         node: el("li", "storage", name, out.node, into.node),
         show(one: StorageNow) {
@@ -283,7 +284,7 @@ export function showFailures(report: Report): void {
   showOrNone(
     "failures",
     latest,
-    since === undefined ? "Nothing failed in this time." : `Nothing failed since ${clock(since)}.`,
+    since === undefined ? "No failures in this period." : `No failures since ${clock(since)}.`,
     (one) => one.fingerprint,
     () => {
       const text = el("p", "message");
@@ -368,7 +369,7 @@ export function showStages(report: Report): void {
   showOrNone(
     "stages",
     told,
-    "No mover has reported in this time.",
+    "No mover has reported in this period.",
     (stage) => stage.stage,
     () => {
       const name = el("span");

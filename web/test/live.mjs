@@ -103,7 +103,7 @@ try {
     const shown = await texts("#waiting li");
     const told =
       reasons.length === 0
-        ? shown.includes("No file waits.")
+        ? shown.includes("No files are queued.")
         : reasons.every((text) => shown.some((item) => item.includes(text)));
     return { holds: told, reasons, shown };
   });

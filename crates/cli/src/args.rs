@@ -56,7 +56,7 @@ use penstock_sim::Policy;
 use std::path::PathBuf;
 use url::Url;
 
-/// Moves and keeps the data of big science: storage element, transfer service and the tools to use them.
+/// Storage element, transfer service and command-line tools for moving and storing the data of big science.
 #[derive(Debug, Parser)]
 #[command(name = "penstock", version = env!("PENSTOCK_VERSION"), after_help = EXIT_CODES_HELP, max_term_width = 110)]
 pub struct Arguments {
@@ -71,106 +71,107 @@ pub struct Arguments {
 /// The commands, in the order in which a newcomer needs them.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start two sites here, move a data set between them, verify it and report the bandwidth.
+    /// Start two sites on this machine, move a data set between them, verify it and report the bandwidth.
     #[command(after_help = "Example:\n  penstock demo --files 100 --size '500 MB'")]
     Demo(DemoArgs),
-    /// Make a site directory: configuration, private CA, host certificate, token key, admin token.
+    /// Create a site directory: configuration, private CA, host certificate, token key, admin token.
     #[command(after_help = "Examples:\n  penstock init --dir site\n  \
         penstock init --dir cern --host 127.0.0.2\n  \
         penstock init --dir lyon --host 127.0.0.3 --peer cern   # both trust each other\n\n\
-        FTS clients know a storage element by scheme and host without port, so several sites on one machine \
-        each need an address of their own: 127.0.0.2, 127.0.0.3, …")]
+        FTS clients identify a storage element by scheme and host without port, so several sites on one machine \
+        each need their own address: 127.0.0.2, 127.0.0.3, …")]
     Init(InitArgs),
-    /// Run every role in a site's configuration until SIGTERM.
+    /// Run all services of a site until SIGTERM.
     #[command(after_help = "Example:\n  penstock serve --dir site\n\n\
-        Prints a line per door with its URL, then `ready`. SIGTERM or Ctrl-C: drain, then end. \
-        SIGHUP: reload limits, certificates and trust from the directory.")]
+        Prints one line per door with its URL, then `ready`. SIGTERM or Ctrl-C: drain, then exit. \
+        SIGHUP: reload limits, certificates and trust from the site directory.")]
     Serve(ServeArgs),
     /// Validate a site's configuration, certificates and trust; print the effective values.
     #[command(
         after_help = "Example:\n  penstock check --dir site\n\nExits with 0 (warnings allowed) or 2."
     )]
     Check(CheckArgs),
-    /// Print a token (WLCG profile) from a site's own issuer.
+    /// Issue a token (WLCG profile) with a site's own key and print it.
     #[command(after_help = "Examples:\n  \
         penstock token --dir site --scope 'storage.read:/ storage.modify:/' > token\n  \
         curl --capath site/certificates -H \"Authorization: Bearer $(cat token)\" https://localhost:8443/")]
     Token(TokenArgs),
-    /// Show and rotate the site's keys, without an outage.
+    /// List and rotate the site's keys without an outage.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
         penstock key list --dir site\n  \
-        penstock key rotate token --dir site         # signs in six hours, when all verifiers know it\n  \
-        penstock key rotate token --now --dir site   # signs in six seconds\n  \
+        penstock key rotate token --dir site         # signs after six hours, when all verifiers know it\n  \
+        penstock key rotate token --now --dir site   # signs after six seconds\n  \
         penstock key rotate macaroon --dir site"
     )]
     Key(KeyCommand),
-    /// Ask a site's rules who may do what, and why.
+    /// Test a site's access rules: who may do what, and why.
     #[command(
         subcommand,
         after_help = "Example:\n  penstock authz test /data/f --dir cern --as anonymous"
     )]
     Authz(AuthzCommand),
-    /// Ask a transfer service to move files between storage elements.
+    /// Submit transfers between storage elements to a transfer service.
     #[command(after_help = "Examples:\n  \
         penstock submit --dir cern https://127.0.0.2:8443/f https://127.0.0.3:8443/f --wait\n  \
         penstock submit --service https://fts:8446 --token-file token --jobfile list.txt\n\n\
         A job file has one `source destination [ALGORITHM:checksum]` per line; blank lines and lines that \
-        begin with # are skipped. It is submitted as jobs of at most 200 files.")]
+        begin with # are ignored. It is submitted as jobs of at most 200 files each (--files-per-job).")]
     Submit(SubmitArgs),
-    /// Show jobs and, with --files, each of their files.
+    /// Show the state of jobs and, with --files, of each of their files.
     #[command(after_help = "Example:\n  penstock status --dir cern 0192d3a4-… --files")]
     Status(StatusArgs),
-    /// List jobs: those that are not finished, or those in given states.
+    /// List open jobs, or jobs in given states.
     #[command(
         after_help = "Example:\n  penstock list --dir cern --state FAILED --state FINISHEDDIRTY"
     )]
     List(ListArgs),
-    /// Cancel jobs. What has arrived stays.
+    /// Cancel jobs. Files that have already arrived stay.
     #[command(after_help = "Example:\n  penstock cancel --dir cern 0192d3a4-…")]
     Cancel(CancelArgs),
-    /// Keep storage elements and users away from a transfer service, and let them back.
+    /// Ban storage elements or users from a transfer service, and lift bans.
     #[command(
         subcommand,
         after_help = "Example:\n  penstock ban se --dir cern https://se.example.org --wait --message 'maintenance'"
     )]
     Ban(BanCommand),
-    /// Find transfers, old and new, by what is known of them.
+    /// Search all transfers, past and present, by address, host, state, VO or job.
     #[command(after_help = "Examples:\n  \
-        penstock find --dir cern run42 file7                 # both are parts of one of its addresses\n  \
+        penstock find --dir cern run42 file7                 # source or destination contains both words\n  \
         penstock find --dir cern --host se.in2p3.fr --state FAILED --since 2d\n  \
-        penstock find --dir cern 0192d3a4-…                  # of a job\n\n\
-        Newest first. `penstock explain NUMBER` tells the story of one.")]
+        penstock find --dir cern 0192d3a4-…                  # the files of a job\n\n\
+        Newest first. `penstock explain NUMBER` shows the timeline of one.")]
     Find(FindArgs),
-    /// Tell why rates fell; why each file of a job waits, or why it failed; or the whole story of one transfer or path.
+    /// Show why rates fell, why files are waiting or failed, or the timeline of one transfer or path.
     #[command(after_help = "Examples:\n  \
         penstock explain --dir cern                            # where rates fell and rose in the last 24 h\n  \
         penstock explain --dir cern --since 7d --link 'cern.ch-*'\n  \
         penstock explain --dir cern drop 6931bd80-1c9a44f2     # one drop: causes, evidence, what to do\n  \
-        penstock explain --records records                     # from what FTS3, dCache or XRootD wrote\n  \
+        penstock explain --records records                     # from records of FTS3, dCache or XRootD\n  \
         penstock explain --dir cern link se1.cern.ch-se2.in2p3.fr\n  \
         penstock explain --dir cern 0192d3a4-…                 # a job, file by file\n  \
-        penstock explain --dir cern 4711                       # a transfer, by its number in `find`\n  \
+        penstock explain --dir cern 4711                       # a transfer, by the number that `find` shows\n  \
         penstock explain --dir cern file https://se1.cern.ch/run42/f7   # the latest transfer of a file\n  \
         penstock explain --dir cern path /run42/f7             # a path of cern's own storage element\n\n\
-        A drop is a lower rate although there was work. Shares are of what took from the rate; what no rule explains is \
-        told as such, with what was not measured.")]
+        A drop is a lower rate while there was work queued. Percentages are shares of the lost rate; the part that no rule \
+        explains is reported as unexplained, with the measurements that were missing.")]
     Explain(ExplainArgs),
-    /// List incidents: all that one cause did is one, with its class, what was lost, and the share of each class by month.
+    /// List incidents: all failures and drops with one cause, its class, the loss, and each class's share by month.
     #[command(
         args_conflicts_with_subcommands = true,
         after_help = "Examples:\n  penstock incidents --dir cern                        # the last 30 days\n  \
         penstock incidents --dir cern --month 2026-11        # a month, with the share of each class\n  \
         penstock incidents --dir cern --since 7d --class storage --json\n  \
-        penstock incidents --dir cern --offline              # from the record of a site whose service does not run\n  \
-        penstock incidents --records records                 # from what FTS3, dCache or XRootD wrote\n  \
+        penstock incidents --dir cern --offline              # from the record of a site that is not running\n  \
+        penstock incidents --records records                 # from records of FTS3, dCache or XRootD\n  \
         penstock incidents show --dir cern 6931bd80-1c9a44f2\n  \
         penstock incidents ticket --dir cern 6931bd80-1c9a44f2 > ticket.txt\n\n\
-        What comes back within 6 hours is the same incident. It is open until 15 minutes after it was last seen."
+        A cause that returns within 6 hours belongs to the same incident. An incident stays open until 15 minutes after it \
+        was last seen."
     )]
     Incidents(Box<IncidentsArgs>),
-    /// Suppress alerts of some incidents for a while ([observe.alerts] in penstock.toml says who is alerted).
+    /// Suppress alerts for some incidents for a limited time ([observe.alerts] in penstock.toml sets the recipients).
     #[command(
         subcommand,
         after_help = "Examples:\n  \
@@ -179,30 +180,30 @@ pub enum Command {
         penstock mute remove --dir cern --class tape"
     )]
     Mute(MuteCommand),
-    /// Show the processes of a transfer service, which of them leads, and what runs where.
+    /// Show the nodes of a transfer service: which one leads, and how many transfers run on each.
     #[command(
         after_help = "Examples:\n  penstock nodes --dir cern          # who leads, since when, agents busy and free\n  \
         penstock nodes --dir cern --json   # the same for scripts"
     )]
     Nodes(NodesArgs),
-    /// Copy a file or a directory tree up, down, or from server to server; every checksum is verified.
+    /// Copy a file or a directory tree to, from or between servers; every checksum is verified.
     #[command(after_help = "Examples:\n  \
         penstock copy --dir cern run42/ https://127.0.0.2:8443/data/run42/\n  \
         penstock copy --token-file token davs://se.example.org/data/f ./f\n  \
         penstock copy --dir cern https://127.0.0.2:8443/data/run42/ https://127.0.0.3:8443/data/run42/\n\n\
-        DST is the name of the copy, except when it ends with / (or is a directory): then a single file \
-        keeps its name inside it. Run it again after an interruption: what has arrived intact is skipped.")]
+        The destination is the name of the copy, unless it ends with / or is a directory: then a single file \
+        keeps its name inside it. After an interruption, run the command again: files that arrived intact are skipped.")]
     Copy(CopyArgs),
-    /// List a directory, or name a file.
+    /// List a directory or a file.
     #[command(after_help = "Example:\n  penstock ls --dir cern -l https://127.0.0.2:8443/data/")]
     Ls(LsArgs),
     /// Show size, time, type and checksum of a file or directory.
     #[command(after_help = "Example:\n  penstock stat --dir cern https://127.0.0.2:8443/data/f")]
     Stat(UrlArgs),
-    /// Delete files; with --recursive also directories and all that is in them.
+    /// Delete files; with --recursive also directories and their contents.
     #[command(after_help = "Example:\n  penstock rm --dir cern https://127.0.0.2:8443/data/f")]
     Rm(RmArgs),
-    /// Make a directory.
+    /// Create directories.
     #[command(
         after_help = "Example:\n  penstock mkdir --dir cern -p https://127.0.0.2:8443/data/run42/raw"
     )]
@@ -212,19 +213,19 @@ pub enum Command {
         after_help = "Example:\n  penstock cat --dir cern https://127.0.0.2:8443/data/f | head"
     )]
     Cat(UrlArgs),
-    /// Make a link by which others can look at and download a file or directory, for a time.
+    /// Create a link with which others can view and download a file or directory for a limited time.
     #[command(after_help = "Examples:\n  \
         penstock share --dir cern https://127.0.0.2:8443/data/run42 --for 12h\n  \
         penstock share --dir cern https://127.0.0.2:8443/inbox --upload   # a drop box\n\n\
-        Whoever has the link can use it, with a browser or curl, until it ends. The site bounds its time \
+        Anybody who has the link can use it, with a browser or curl, until it expires. The site limits its lifetime \
         (storage.macaroon_validity_max).")]
     Share(ShareArgs),
-    /// Ask the storage element for checksums.
+    /// Show the checksums that a storage element reports for files.
     #[command(
         after_help = "Example:\n  penstock checksum --dir cern https://127.0.0.2:8443/data/f"
     )]
     Checksum(ChecksumArgs),
-    /// Limits of a transfer service's links, while it runs.
+    /// Show or change the limits of links.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
@@ -233,7 +234,7 @@ pub enum Command {
         penstock link remove --dir cern cern-lyon"
     )]
     Link(LinkCommand),
-    /// What holds for a storage element in a transfer service, while it runs.
+    /// Show or change the limits of storage elements.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
@@ -241,7 +242,7 @@ pub enum Command {
         penstock se set --dir cern https://se.in2p3.fr --in 100 --out 50"
     )]
     Se(SeCommand),
-    /// How much of the slots of a transfer service's links goes to which VO.
+    /// Show or set each VO's share of transfer slots.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
@@ -250,7 +251,7 @@ pub enum Command {
         penstock vo-share remove --dir cern cms --to https://se.in2p3.fr"
     )]
     VoShare(VoShareCommand),
-    /// How much of a VO's slots goes to which of its activities.
+    /// Show or set each activity's share of a VO's transfer slots.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
@@ -258,7 +259,7 @@ pub enum Command {
         penstock activity set --dir cern atlas 'T0 Export=0.7' 'Production=0.25' default=0.05"
     )]
     Activity(ActivityCommand),
-    /// Who may change a transfer service's settings, beside its administrators.
+    /// Show or change who may manage a transfer service besides its administrators.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
@@ -266,7 +267,7 @@ pub enum Command {
         penstock authorize set --dir cern '/DC=org/CN=Bob' --storage https://se.in2p3.fr"
     )]
     Authorize(AuthorizeCommand),
-    /// Cloud storages that speak S3, and who may use which keys there, while a transfer service runs.
+    /// Show or change S3 cloud storages and the access keys of users and VOs.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
@@ -275,185 +276,185 @@ pub enum Command {
         penstock submit --dir cern https://se.cern.ch/data/f s3s://s3.example.org/bucket/f"
     )]
     CloudStorage(CloudCommand),
-    /// Let a transfer service start nothing more, or start again. It accepts submissions all the while.
+    /// Drain a transfer service (start no more transfers), or resume. Submissions are still accepted.
     #[command(
         after_help = "Examples:\n  penstock drain show --dir cern\n  penstock drain on --dir cern\n  \
-        penstock drain off --dir cern\n\nIt stays drained over restarts."
+        penstock drain off --dir cern\n\nThe service stays drained across restarts."
     )]
     Drain(DrainArgs),
     /// Show who changed which setting of a transfer service, and when.
     #[command(after_help = "Example:\n  penstock audit --dir cern --limit 100")]
     Audit(AuditArgs),
-    /// Simulate a grid: sites, networks and users of a plan in virtual time, under the scheduler that `serve` runs.
+    /// Simulate a grid (sites, networks and users) in virtual time, with the scheduler that `serve` runs.
     #[command(
         args_conflicts_with_subcommands = true,
         after_help = "Examples:\n  \
-        penstock simulate --example > plan.toml              # a plan with comments, to begin with\n  \
+        penstock simulate --example > plan.toml              # an example plan with comments\n  \
         penstock simulate plan.toml --out report             # writes report/report.html with plots\n  \
         penstock simulate plan.toml --policy measured --policy fts3 --policy fixed:10   # side by side\n  \
         penstock simulate plan.toml --seed 7 --json\n  \
         penstock simulate plan.toml --records seen           # then: penstock what-if --records seen\n  \
-        penstock simulate --trouble 0 --seeds 1000           # random fields and misfortunes, with all invariants checked\n  \
+        penstock simulate --trouble 0 --seeds 1000           # random grids with random faults; checks the invariants\n  \
         penstock simulate tape week.json                     # a tape library instead of a grid"
     )]
     Simulate(SimulateArgs),
-    /// Replay what a site has recorded in the simulator, and tell what other limits or faster parts would have brought.
+    /// Replay a site's records in the simulator and estimate the effect of other limits or faster hardware.
     #[command(after_help = "Examples:\n  \
-        penstock what-if --dir cern                          # is the last day fit to be replayed, and what limited it?\n  \
+        penstock what-if --dir cern                          # can the last day be replayed, and what limited it?\n  \
         penstock what-if --dir cern --since 6h --set 'link se1.cern.ch-se2.in2p3.fr active=+4' --set 'storage se2.in2p3.fr pools=+1'\n  \
         penstock what-if --dir cern --set 'link * se2.in2p3.fr active=12, storage se2.in2p3.fr active=50'\n  \
         penstock what-if --dir cern --set 'storage se2.in2p3.fr rate=x2' --seed 7 --json\n  \
-        penstock what-if --dir cern --fix 6931bd80-1c9a44f2  # what the fix of a drop would have brought\n  \
+        penstock what-if --dir cern --fix 6931bd80-1c9a44f2  # the effect of the fix that `explain` suggests for a drop\n  \
         penstock what-if --records records --set 'link a.example.org b.example.org rate=500 MB/s'\n\n\
-        A change is of a link (SOURCE-DESTINATION, or both names): active, rate; of a storage: active, rate, pools, failures; \
-        or of the service: active. active and pools are 12, +4, -2 or x2; rate is x2 or '500 MB/s'; failures is the part of \
-        its files that fails. A window that the simulator cannot replay within 25 % of its recorded rate is refused.")]
+        What can be changed: active and rate of a link (SOURCE-DESTINATION, or both names); active, rate, pools and failures \
+        of a storage; active of the service. Write active and pools as 12, +4, -2 or x2, rate as x2 or '500 MB/s', failures \
+        as the fraction of its files that fail. A window that the simulator cannot replay within 25 % of its recorded rate \
+        is refused.")]
     WhatIf(WhatIfArgs),
-    /// Show how much a transfer service remembers of what happened, for how long, and who holds what up.
+    /// Show how much history is kept, for how long, and what delays its cleanup.
     #[command(
         after_help = "Examples:\n  penstock history --dir cern\n  penstock history --dir cern --json\n\n\
-        How long is set by transfer.keep_history, keep_samples and keep_minutes; a running service removes what is older. What a \
-        sink of messages has not taken stays for transfer.history_held_max longer."
+        transfer.keep_history, keep_samples and keep_minutes set how long; a running service removes older entries. Entries \
+        that a message sink has not received yet are kept for up to transfer.history_held_max longer."
     )]
     History(HistoryArgs),
-    /// Show what was sampled of a transfer service's host: pressure, disks, interfaces, facts and what changed.
+    /// Show samples of a transfer service's host: pressure, disks, network interfaces, settings and their changes.
     #[command(
         args_conflicts_with_subcommands = true,
         after_help = "Examples:\n  penstock host --dir cern --since 1h\n  penstock host --dir cern --json > cern.json\n  \
         penstock host compare cern.json lyon.json ral.json\n  \
         penstock host compare a.json b.json --rate 'a=400 kB/s' --rate 'b=40 MB/s'\n\n\
-        For administrators of the service. What `compare` takes are reports made with --json on hosts that do the same \
-        work; it tells which settings the slow ones have and the fast ones have not."
+        For administrators of the service. `compare` reads reports made with --json on hosts that do the same work, and \
+        shows which settings only the slow ones have."
     )]
     Host(HostArgs),
-    /// Make a backup of what a site remembers while it runs, or verify one.
+    /// Back up a site's databases and configuration while it runs, or verify a backup.
     #[command(
         after_help = "Examples:\n  penstock backup --dir cern --to /backups/cern.backup\n  \
         penstock backup --dir cern --to /backups/names --only namespace\n  \
         penstock backup --verify /backups/cern.backup\n\n\
-        Of a transfer service: jobs and all that happened to them, what users have delegated (sealed as it was), the \
-        configuration. The keys that open what is sealed are in it only with --with-keys; keep them as well, and apart. It is \
-        the same file whether transfer.database is a file or a PostgreSQL, and can be put back into either. Of a storage \
-        element: the namespace (names, sizes, checksums, owners), in FILE.namespace; the data itself stays in the pools. A \
-        backup takes its name when all of it was read again and found whole."
+        Of a transfer service: jobs with their history, delegated credentials (still encrypted) and the configuration. The \
+        keys that decrypt the credentials are included only with --with-keys; otherwise keep a copy of them in another place. \
+        The format is the same whether transfer.database is a file or PostgreSQL, and a backup can be restored into either. \
+        Of a storage element: the namespace (names, sizes, checksums, owners), in FILE.namespace; the data itself stays in \
+        the pools. A backup gets its final name only after all of it has been read back and verified."
     )]
     Backup(BackupArgs),
-    /// Put a backup back.
+    /// Restore a backup.
     #[command(
         after_help = "Examples:\n  penstock restore /backups/cern.backup --dir cern\n  \
         penstock restore /backups/cern.backup --dir cern --only namespace --replace\n\n\
-        A PostgreSQL that is to take it must be empty, and no node may run on it. \
-        No service may run on the directory. What was open when the backup was made is open again: a file that has \
-        arrived since then, whole, is found and counts as arrived. Numbers of jobs' files go on after a gap. Files that were \
-        stored since the backup of a namespace was made stay in the pools: `penstock fsck` finds them. While the pools are \
-        whole, `penstock rebuild` makes a newer namespace than a backup."
+        Stop the site first. A PostgreSQL database must be empty, and no node may be using it. Jobs that were open when the \
+        backup was made are open again: a file that has arrived intact since then is found and counts as arrived. Transfer \
+        numbers continue after a gap. Files that were stored after the backup of a namespace stay in the pools: \
+        `penstock fsck` finds them. If the pools are intact, `penstock rebuild` gives a newer namespace than a backup."
     )]
     Restore(RestoreArgs),
-    /// Compare the namespace of a storage element with its pools, both ways, and mend what can be mended.
+    /// Compare the namespace of a storage element with its pools, in both directions, and repair differences.
     #[command(after_help = "Examples:\n  penstock fsck --dir cern\n  \
         penstock fsck --dir cern --json > findings.json\n  \
         penstock fsck --dir cern --repair            # shows what it will change, and asks\n  \
         penstock fsck --dir cern --remove-missing --yes\n\n\
-        Without --repair nothing is changed. File data is never removed: files without an entry get one, in no other one's \
-        place. Exits with 0 when namespace and pools agree, with 6 when not. No service may run on the directory.")]
+        Stop the site first. Without --repair or --remove-missing nothing is changed. File data is never removed: files \
+        without an entry get a new one that replaces no other. Exits with 0 when namespace and pools agree, otherwise with 6.")]
     Fsck(FsckArgs),
-    /// Make a lost namespace of a storage element again, from its pools alone.
+    /// Rebuild the lost namespace of a storage element from its pools.
     #[command(after_help = "Examples:\n  penstock rebuild --dir cern --dry-run\n  \
-        penstock rebuild --dir cern\n  penstock rebuild --dir cern --replace   # keeps the present one under another name\n\n\
-        Reads the label of each file and the directory log of each pool that the configuration names, and makes a namespace \
-        with the same paths, directories, owners, times, checksums, properties and ETags. Pools are only read. Files whose \
-        place is not known go below /lost+found. No service may run on the directory.")]
+        penstock rebuild --dir cern\n  penstock rebuild --dir cern --replace   # keeps the current one under another name\n\n\
+        Stop the site first. Reads the label of each file and the directory log of each configured pool, and creates a \
+        namespace with the same paths, directories, owners, times, checksums, properties and ETags. Pools are only read. \
+        Files whose path is not known go to /lost+found.")]
     Rebuild(RebuildArgs),
-    /// Look at the files that were removed or replaced at a storage element, bring them back, or remove them for good.
+    /// List, restore or permanently delete the files that were deleted or overwritten at a storage element.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
         penstock trash list --dir cern /data/run42\n  \
-        penstock trash restore --dir cern /data/run42/f                 # where it was\n  \
-        penstock trash restore --dir cern 1f3a --to /data/run42/f.old   # a replaced version, beside the present one\n  \
+        penstock trash restore --dir cern /data/run42/f                 # to its old path\n  \
+        penstock trash restore --dir cern 1f3a --to /data/run42/f.old   # an overwritten version, next to the current one\n  \
         penstock trash empty --dir cern --older-than 12h\n\n\
-        A storage element keeps what is deleted or overwritten for storage.trash (24h), as long as no new file needs the room. \
-        The site runs meanwhile. docs/admin/recovery.md, \"Trash\", is the drill."
+        A storage element keeps deleted and overwritten files for storage.trash (24h), unless new files need the space. \
+        The site keeps running. For a step-by-step procedure see \"Trash\" in docs/admin/recovery.md."
     )]
     Trash(TrashCommand),
-    /// Take what other systems wrote of transfers, servers and tapes into a directory of records.
+    /// Import logs and messages of other systems about transfers, servers and tapes into a directory of records.
     #[command(after_help = "Examples:\n  \
         penstock ingest fts messages.jsonl --into records\n  \
         penstock ingest dcache billing-2026.11.22 --year 2026 --zone +01:00 --into records --follow\n  \
         penstock ingest xrootd --listen 192.0.2.7:9930 --from 192.0.2.0/24 --into records\n  \
         penstock ingest log taped.log --mapping cta.toml --year 2026 --into records\n\n\
-        A file that was taken before is gone on with where it was left. A line that is not understood is told with its \
-        number and left out; the command then ends with 1. What a source does not tell stays unknown. docs/observe/records.md \
-        describes the rows.")]
+        A file that was read before is continued at the last position. A line that cannot be parsed is reported with its \
+        number and skipped; the command then exits with 1. Values that a source does not contain stay unknown. \
+        docs/observe/records.md describes the rows.")]
     Ingest(IngestArgs),
-    /// Look at a directory of records, export it, import what was exported, remove what is old.
+    /// Show, export, import or remove records.
     #[command(
         subcommand,
         after_help = "Examples:\n  \
         penstock records show records --since 1d --limit 20\n  \
-        penstock records collect --dir site --into records   # what the site has recorded itself\n  \
+        penstock records collect --dir site --into records   # the site's own records\n  \
         penstock records export records --to week.jsonl --since 7d\n  \
-        penstock records export records --to week --format parquet   # a file for each family of rows\n  \
+        penstock records export records --to week --format parquet   # one file per family of rows\n  \
         penstock records import week.jsonl week/attempt.parquet --into copy\n  \
         penstock records remove records --before 90d"
     )]
     Records(RecordsCommand),
-    /// Account for what was moved: volumes, rates, quality, links, servers; each figure says what it counts.
+    /// Report volumes, rates, quality, links and servers; each figure says what it counts.
     #[command(after_help = "Examples:\n  \
         penstock account records --since 7d\n  \
         penstock account records --since 2021-10-11T08:00:00Z --until 2021-10-15T15:00:00Z --by link\n  \
-        penstock account records --by server --json             # tables by everything, source × destination, servers, files\n  \
+        penstock account records --by server --json             # all tables: every grouping, source × destination, servers, files\n  \
         penstock account records --since 30d --html month.html  # the same as a page with plots\n  \
         penstock account records --since 7d --html week.html --clouds clouds.toml\n  \
         penstock account reconcile vo-records site-records --since 7d   # why two views differ\n  \
-        penstock account published table.json                   # rows of a table that cannot be true")]
+        penstock account published table.json                   # find contradictory rows of a published table")]
     Account(AccountArgs),
-    /// Look at the tape system of a storage element, or find the best order of recalls from a tape.
+    /// Show and operate the tape system of a storage element, or find the best order of recalls from a tape.
     #[command(
         subcommand,
         after_help = "Examples:\n  penstock tape status --dir cern\n  penstock tape retry --dir cern\n  \
         penstock tape order recall.json --model LTO-9"
     )]
     Tape(TapeCommand),
-    /// Work with gfal2 for a transfer service, which starts this itself: one process for each attempt of a transfer.
+    /// Run one attempt of a transfer with gfal2. The transfer service starts this process itself.
     #[command(
         name = "gfal-agent",
         hide = true,
         after_help = "Example:\n  penstock gfal-agent --service $PPID --memory '2 GiB' --readable /usr/lib\n\n\
-        It reads orders from standard input and writes reports to standard output, one JSON document a line."
+        It reads orders from standard input and writes reports to standard output, one JSON document per line."
     )]
     GfalAgent(GfalAgentArgs),
-    /// Take the configuration of an FTS3 over: limits of links and storage elements, defaults of VOs.
+    /// Import the configuration of an FTS3 server: limits of links and storage elements, defaults of VOs.
     #[command(after_help = "Examples:\n  \
         curl --cert proxy --capath /etc/grid-security/certificates https://fts3:8446/config/links > links.json\n  \
         penstock import-fts3 --dir cern links.json se.json --dry-run\n  \
         penstock import-fts3 --dir cern https://fts3:8446 --source-token-file token\n\n\
-        + is a change, - is left out because it has no counterpart here, ! was refused. Nothing is removed; run \
-        again, it changes nothing more.")]
+        + marks a change, - a setting without a counterpart here, ! a refused setting. Nothing is removed; a second run \
+        changes nothing.")]
     ImportFts3(ImportFts3Args),
 }
 
-/// How to reach a server: whose certificates to trust and which token to show.
+/// How to reach a server: which certificates to trust and which token to send.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Access")]
 pub struct AccessArgs {
-    /// A site directory: its CA certificates are trusted and its key signs a short token for each server, for what the
-    /// command does there.
+    /// A site directory: its CA certificates are trusted, and its key signs a short-lived token for each server with only
+    /// the rights that the command needs.
     #[arg(long)]
     pub dir: Option<PathBuf>,
     /// The token itself. Other users see it in the process list: prefer --token-file.
     #[arg(long, conflicts_with = "token_file")]
     pub token: Option<String>,
-    /// A file with the token. Without this, --token and --dir: BEARER_TOKEN, BEARER_TOKEN_FILE,
-    /// $XDG_RUNTIME_DIR/bt_u$UID, /tmp/bt_u$UID, in this order; the last two must be files of the user or of root, to
-    /// which nobody else has access.
+    /// A file with the token. Without --token-file, --token and --dir, the token comes from BEARER_TOKEN,
+    /// BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_u$UID or /tmp/bt_u$UID, in this order; the last two must be owned by the
+    /// user or root and accessible to nobody else.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// A hashed directory of CA certificates. Default: that of --dir, X509_CERT_DIR,
     /// /etc/grid-security/certificates, or the system's.
     #[arg(long, value_name = "DIR")]
     pub capath: Option<PathBuf>,
-    /// Send the token over http too, where everybody on the way can read it.
+    /// Send the token over http too, where everybody on the network path can read it.
     #[arg(long)]
     pub token_over_http: bool,
 }
@@ -472,16 +473,16 @@ pub struct ServiceArgs {
 /// Options of `demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// Move the files of this directory. Default: a generated set with a realistic mix of sizes.
+    /// Move the files in this directory. Default: a generated data set with a realistic mix of sizes.
     #[arg(long, conflicts_with_all = ["files", "size"])]
     pub data: Option<PathBuf>,
-    /// Files to generate.
+    /// Number of files to generate.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub files: usize,
-    /// Bytes to generate in all.
+    /// Total size to generate.
     #[arg(long, value_name = "S", default_value = "2 GB")]
     pub size: Size,
-    /// Keep the sites' directories.
+    /// Keep the directories of the sites.
     #[arg(long)]
     pub keep: bool,
 }
@@ -489,36 +490,35 @@ pub struct DemoArgs {
 /// Options of `simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
-    /// Something other than a grid.
+    /// Simulate something other than a grid.
     #[command(subcommand)]
     pub command: Option<SimulateCommand>,
     /// The plan, in TOML.
     pub plan: Option<PathBuf>,
-    /// Print a plan to begin with instead: small, or wlcg-day.
+    /// Print an example plan instead: small or wlcg-day.
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "small")]
     #[arg(conflicts_with = "plan")]
     pub example: Option<String>,
-    /// Instead of a plan, let the service endure the random trouble of this seed, and check what must never happen and
-    /// that VOs get their shares.
+    /// Instead of a plan, run random fault injection with this seed, and check the invariants and the VOs' shares.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["plan", "example"])]
     pub trouble: Option<u64>,
-    /// So many seeds, from that of --trouble on.
+    /// Number of seeds to run, starting with that of --trouble.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "trouble")]
     pub seeds: u64,
-    /// Another seed of chance than the plan's.
+    /// The random seed. Default: the plan's.
     #[arg(long)]
     pub seed: Option<u64>,
-    /// End after this time, when the plan is longer.
+    /// End after this simulated time, if the plan is longer.
     #[arg(long, value_name = "TIME")]
     pub length: Option<Span>,
-    /// By which rule the number of transfers on a link is found: limits, fixed:20, measured (as `serve` does it), or
-    /// fts3. Repeat it to compare.
+    /// How the number of concurrent transfers on a link is found: limits, fixed:20, measured (as in `serve`), or fts3.
+    /// Repeat it to compare.
     #[arg(long = "policy", value_name = "POLICY")]
     pub policies: Vec<Policy>,
     /// Write report.html with plots, and report.json, into this directory.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Add what the simulated service records to this directory of records, for `explain`, `account` and `what-if`.
+    /// Add the records of the simulated service to this directory, for `explain`, `account` and `what-if`.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["example", "trouble"])]
     pub records: Option<PathBuf>,
 }
@@ -533,22 +533,22 @@ fn account(text: &str) -> Result<Account, String> {
 /// `penstock gfal-agent`. People have no use for it; `docs/admin/gfal2.md` tells what it is.
 #[derive(Debug, Args)]
 pub struct GfalAgentArgs {
-    /// Process id of the transfer service that starts it; it ends with that.
+    /// Process id of the transfer service; this process ends when that one does.
     #[arg(long)]
     pub service: u32,
-    /// Memory that it may take.
+    /// Memory limit.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
-    /// Account that it works as, by numbers. Default: that of the service.
+    /// Numeric account to run as. Default: that of the service.
     #[arg(long, value_name = "USER:GROUP", value_parser = account)]
     pub account: Option<Account>,
-    /// Open any file that the account may, and connect anywhere.
+    /// Do not restrict file access and connections beyond the rights of the account.
     #[arg(long)]
     pub unconfined: bool,
-    /// A file or directory that it may read. May be given several times.
+    /// A readable file or directory; repeat it for more.
     #[arg(long, value_name = "PATH")]
     pub readable: Vec<PathBuf>,
-    /// A directory of authorities that it may read, with the targets of its links. May be given several times.
+    /// A readable directory of CA certificates, including the targets of its symbolic links; repeat it for more.
     #[arg(long, value_name = "DIR")]
     pub trusted: Vec<PathBuf>,
 }

@@ -14,7 +14,7 @@ pub enum CommandError {
     #[error("{0}")]
     SomeFailed(String),
     /// `ingest` or `records import` left out some lines or rows, and has told which.
-    #[error("some lines or rows were left out")]
+    #[error("some lines or rows were skipped")]
     Incomplete,
     /// What was typed or configured makes no sense.
     #[error("{0}")]
@@ -39,7 +39,7 @@ pub enum CommandError {
     Verification(String),
     /// `fsck` found differences that are still there, `account published` figures that cannot be true, or `account reconcile`
     /// a residue, and has named them.
-    #[error("what should agree differs")]
+    #[error("differences were found")]
     Differs,
     /// `tape ok-to-stop` found something that speaks against it, and has said what.
     #[error("{0} should not be stopped")]
@@ -80,13 +80,13 @@ pub const VERIFICATION_FAILED: u8 = 6;
 /// What `penstock help` says of exit codes; `docs/exit-codes.md` has the same table.
 pub const EXIT_CODES_HELP: &str = "\
 Exit codes:
-  0    everything went well
-  1    some files failed, or a job did not finish well
+  0    success
+  1    some files failed, or a job did not succeed
   2    the command line or the configuration is wrong
   3    not authorised: no token, or one that does not allow this
   4    no such file, directory or job
   5    the service cannot be reached
-  6    verification failed: content is not what it should be
+  6    verification failed: data differs from what is expected
   7    local error: disk full, port in use, permission denied
   130  stopped by Ctrl-C or a signal";
 
@@ -165,7 +165,7 @@ impl CommandError {
     /// An answer of a service in which something is missing, or otherwise than it is known here.
     pub fn unreadable_answer(why: serde_json::Error) -> CommandError {
         CommandError::Unreachable(format!(
-            "cannot read the service's answer ({why}); is the service of another version?"
+            "cannot read the service's answer ({why}); does the service have another version?"
         ))
     }
 

@@ -397,7 +397,9 @@ impl fmt::Display for AuthorizationReason {
             Self::Reserved => out.write_str("the path belongs to the door itself"),
             Self::Banned { user } => write!(out, "{user} is banned here"),
             Self::NobodyKnown => out.write_str("it needs a token or a certificate"),
-            Self::GroupsIgnored => out.write_str("groups do not count beside capabilities"),
+            Self::GroupsIgnored => {
+                out.write_str("groups are ignored, because the token has storage scopes")
+            }
             Self::NothingHeld => out.write_str(
                 "the token carries neither a storage scope nor a group; ask for a storage scope",
             ),
@@ -414,7 +416,7 @@ impl fmt::Display for AuthorizationReason {
             Self::OnlyDirectory { capability } => {
                 write!(
                     out,
-                    "'{capability}' covers its own path only as a directory"
+                    "'{capability}' covers what is below this path, but not the path itself"
                 )
             }
             Self::OutsideScopes { path } => {
@@ -423,7 +425,7 @@ impl fmt::Display for AuthorizationReason {
             Self::OutsidePrefix { path } => {
                 write!(
                     out,
-                    "{path} is no part of what this token's issuer may grant"
+                    "{path} is outside the part of the namespace that this token's issuer may grant"
                 )
             }
             Self::NoGroupRule { groups, path } => {
@@ -712,7 +714,7 @@ mod tests {
         check_reason(
             "read:/a/",
             "read /a",
-            "'storage.read:/a/' covers its own path only as a directory",
+            "'storage.read:/a/' covers what is below this path, but not the path itself",
         );
         check_reason(
             "modify:/a",

@@ -116,7 +116,7 @@ mod tests {
     fn a_file_that_has_appeared_is_told_from_other_failures() {
         for text in [
             "/data/f exists",
-            "https://se/f exists and 'Overwrite: F' forbids to replace it",
+            "https://se/f exists and 'Overwrite: F' forbids replacing it",
             "https://se/f answered 412 Precondition Failed; local=/f in pool disk1",
             "Transfer failed: File exists",
             "rejected PUT: 409 the file already exists",

@@ -141,7 +141,7 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
         });
     };
     if facts.stopping {
-        let text = "it was asked to stop, and ends what it has begun".to_owned();
+        let text = "shutdown requested; running transfers are being finished".to_owned();
         find(HealthSeverity::Unready, HealthSubject::Process, text);
     }
     let transfer = facts.transfer.as_ref();
@@ -149,7 +149,7 @@ pub fn judge_health(facts: &HealthFacts) -> Health {
         find(severity, about, text);
     }
     if let Some(why) = transfer.and_then(|transfer| transfer.journal_unread.as_ref()) {
-        let text = format!("the journal cannot be read, so questions are not answered: {why}");
+        let text = format!("the journal cannot be read, so requests are not answered: {why}");
         find(HealthSeverity::Unready, HealthSubject::Journal, text);
     }
     let left = transfer.map_or(0, |transfer| transfer.removals_given_over);
@@ -245,7 +245,7 @@ fn judge_transfer(transfer: &TransferHealth) -> Option<(HealthSeverity, HealthSu
     }
     (transfer.engine_silent > ENGINE_SILENCE_MAX).then(|| {
         let text = format!(
-            "the engine has stood still for {}; restart the process, it continues where it was",
+            "the engine has not responded for {}; restart the process, it continues where it was",
             TimeSpan(transfer.engine_silent)
         );
         (HealthSeverity::Dead, HealthSubject::Engine, text)

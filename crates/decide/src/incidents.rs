@@ -48,7 +48,7 @@ pub struct IncidentId(TimedId);
 
 /// A text that is no id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this is no id of an incident: expected the form 1a2b3c4d-5e6f7a8b")]
+#[error("this is not an id of an incident: expected the form 1a2b3c4d-5e6f7a8b")]
 pub struct InvalidIncidentId;
 
 timed_id_text!(IncidentId, InvalidIncidentId);

@@ -196,7 +196,7 @@ impl StoryWriter<'_> {
                     false => "nothing is at the destination",
                 };
                 let text = format!(
-                    "attempt {} looked at both ends: the source is {size}, with {checksum}; {there}",
+                    "attempt {} checked both ends: the source is {size}, with {checksum}; {there}",
                     attempt.0
                 );
                 self.add(at, StepKind::Attempted, text);
@@ -211,12 +211,12 @@ impl StoryWriter<'_> {
                 let took = self.runs_since.take().map(|since| at.since(since));
                 let text = match mode {
                     None => format!(
-                        "the file ({size}) was there already: an attempt that was interrupted had brought it"
+                        "the file ({size}) was already there, copied by an interrupted attempt"
                     ),
                     Some(mode) => arrived(*attempt, *size, mode.name(), took, report),
                 };
                 let text = match archives {
-                    true => text + "; it has to be on tape, too",
+                    true => text + "; it must also be written to tape",
                     false => text,
                 };
                 self.add(at, StepKind::Arrived, text);
@@ -241,26 +241,28 @@ impl StoryWriter<'_> {
                 match retry_at {
                     Some(again) => {
                         let wait = again.since(at);
-                        text += &format!("; it is tried again in {}", seconds(wait));
+                        text += &format!("; retry in {}", seconds(wait));
                         self.begins_to_wait(*again);
                     }
-                    None => text += "; it is not tried again",
+                    None => text += "; no further retry",
                 }
                 if *excused {
                     text += match failure.concern.is_shared() {
-                        true => "; it costs no retry, because the link is halted",
-                        false => "; it costs no retry, because it met an earlier copy of its own",
+                        true => "; not counted against the retries, because the link is halted",
+                        false => {
+                            "; not counted against the retries, because it met an earlier copy of its own"
+                        }
                     };
                 }
                 if *stages {
-                    text += "; its file is brought from tape once more";
+                    text += "; its file is recalled from tape again";
                     self.waits_since = None;
                 }
                 self.add(at, StepKind::Failed, text);
             }
             TransferEvent::AttemptLost { attempt, reason } => {
                 let text = format!(
-                    "the outcome of attempt {} is unknown: {reason}; it costs no retry",
+                    "the outcome of attempt {} is unknown: {reason}; not counted against the retries",
                     attempt.0
                 );
                 self.add(at, StepKind::Failed, text);
@@ -290,7 +292,7 @@ impl StoryWriter<'_> {
             TransferEvent::StageRequested { request } => {
                 self.recalls_since = Some(at);
                 let text = format!(
-                    "the tape system of {storage} has accepted to bring its file, with the request {request}"
+                    "the tape system of {storage} has accepted the recall of its file as request {request}"
                 );
                 self.add(at, StepKind::Waited, text);
             }
@@ -311,16 +313,16 @@ impl StoryWriter<'_> {
             } => {
                 let after = took(self.recalls_since.take());
                 let told = told(failure, self.facts);
-                let mut text = format!("its file was not brought from tape{after}: {told}");
+                let mut text = format!("the recall of its file from tape failed{after}: {told}");
                 match retry_at {
                     Some(again) => {
                         let wait = seconds(again.since(at));
-                        text += &format!("; it is asked for again in {wait}");
+                        text += &format!("; retry in {wait}");
                     }
-                    None => text += "; it is not asked for again",
+                    None => text += "; no further retry",
                 }
                 if *excused {
-                    text += "; it costs no retry";
+                    text += "; not counted against the retries";
                 }
                 self.add(at, StepKind::Failed, text);
             }
@@ -338,7 +340,7 @@ impl StoryWriter<'_> {
                     Some(SourceRemoval::Removed) => "; its source was removed".to_owned(),
                     Some(SourceRemoval::Kept(failure)) => {
                         let why = told(failure, self.facts);
-                        format!("; its source was not removed, and nobody tries again: {why}")
+                        format!("; its source was not removed, and this will not be retried: {why}")
                     }
                 };
                 let text = format!("the copy is on tape{of_source}");
@@ -346,7 +348,7 @@ impl StoryWriter<'_> {
             }
             TransferEvent::ArchiveFailed { failure } => {
                 let told = told(failure, self.facts);
-                let text = format!("the copy did not get to tape, and stays on disk: {told}");
+                let text = format!("the copy was not written to tape, and stays on disk: {told}");
                 self.add(at, StepKind::Failed, text);
             }
             _ => {}
@@ -365,8 +367,8 @@ impl StoryWriter<'_> {
     }
 
     fn restored(&mut self, at: Timestamp) {
-        let text = "the journal lacks its last records, after the return of a backup or of its database: what happened \
-                    then is not known, so a file that is whole at the destination counts as arrived";
+        let text = "the last records of the journal are missing, because a backup or its database was restored: what \
+                    happened then is not known, so a file that is complete at the destination counts as arrived";
         self.add(at, StepKind::Accepted, text.to_owned());
     }
 
@@ -391,13 +393,13 @@ impl StoryWriter<'_> {
                 // The failure itself may name others' files: it is told by its kind.
                 let (scope, errno) = (last.side.fts_scope(), last.errno.0);
                 format!(
-                    "the link was halted after {failures} failures of one kind in a row ({scope} [{errno}]), the last by \
-                     {by}; one transfer is tried in {wait}"
+                    "the link was halted after {failures} similar failures in a row ({scope} [{errno}]), the last by {by}; \
+                     a trial transfer starts in {wait}"
                 )
             }
-            LinkEvent::Tried => "the halted link let one transfer pass".to_owned(),
+            LinkEvent::Tried => "the halted link started a trial transfer".to_owned(),
             LinkEvent::Reopened { by } => {
-                format!("the link was opened again, because transfer {by} arrived")
+                format!("the link was reopened, because transfer {by} arrived")
             }
         };
         self.add(change.at, StepKind::Waited, text);
@@ -417,14 +419,14 @@ fn accepted(facts: &Facts<'_>) -> String {
         JobKind::Hops => text += &format!(", as hop {} of its job", request.index + 1),
     }
     if let Some(size) = request.size {
-        text += &format!("; said to have {} bytes", size.0);
+        text += &format!("; expected size {} bytes", size.0);
     }
     if let Some(sum) = &request.checksum {
-        text += &format!("; said to have {sum}");
+        text += &format!("; expected checksum {sum}");
     }
     if let Some(sample) = facts.link_at_start {
         text += &format!(
-            "; the link ran {} of {} transfers allowed at once, and {} waited",
+            "; the link ran {} of {} transfers allowed at once, and {} were queued",
             sample.active.0, sample.limit.0, sample.queued
         );
     }
@@ -450,7 +452,7 @@ fn told(failure: &Failure, facts: &Facts<'_>) -> String {
     let class = match failure.retry {
         Retry::Later => "may succeed later",
         Retry::ElsewhereOnly => "only another replica or way can help",
-        Retry::Never => "would fail again",
+        Retry::Never => "a retry cannot help",
     };
     redacted(&format!("{failure} ({class})"), facts)
 }
@@ -476,7 +478,7 @@ fn arrived(
     if let Some(streams) = &report.streams {
         text += &format!(", {}", wording::stream_use(streams));
         if streams.ranges_again > 0 {
-            text += &format!(", {} parts asked for again", streams.ranges_again);
+            text += &format!(", {} parts requested again", streams.ranges_again);
         }
     }
     if let Some(sum) = &report.checksum {
@@ -547,7 +549,7 @@ fn time_spent(stages: &StageClocks, took: Option<Duration>) -> Option<String> {
 fn connection(tcp: &TcpSummary) -> String {
     let millis = |micros: u32| f64::from(micros) / 1000.0;
     format!(
-        "TCP: round trip {:.1} ms (least {:.1} ms), {} of {} segments sent again",
+        "TCP: round trip {:.1} ms (minimum {:.1} ms), {} of {} segments retransmitted",
         millis(tcp.rtt_us),
         millis(tcp.min_rtt_us),
         tcp.retransmitted_segments,
@@ -753,14 +755,14 @@ mod tests {
         assert_eq!(
             log(&facts),
             "# transfer 7 of cms for alice\n# https://a/f?… -> https://b/f\n\
-             1970-01-01T00:00:01.000Z accepted: accepted with priority 3 and activity 'Production'; said to have 5000000 \
-             bytes; the link ran 2 of 2 transfers allowed at once, and 5 waited\n\
+             1970-01-01T00:00:01.000Z accepted: accepted with priority 3 and activity 'Production'; expected size \
+             5000000 bytes; the link ran 2 of 2 transfers allowed at once, and 5 were queued\n\
              1970-01-01T00:00:03.500Z attempted: attempt 1 was given to an agent after it had waited 2.500 s\n\
              1970-01-01T00:00:04.000Z failed: attempt 1 failed: SOURCE [11] https://a/f?… answered HEAD with 503 (may \
-             succeed later); nothing of it is left at the destination; it is tried again in 10.0 s\n\
-             1970-01-01T00:00:04.001Z waited: the link was halted after 3 failures of one kind in a row (SOURCE [11]), the \
-             last by this transfer; one transfer is tried in 10.0 s\n\
-             1970-01-01T00:00:14.500Z waited: the link was opened again, because transfer 9 arrived\n\
+             succeed later); nothing of it is left at the destination; retry in 10.0 s\n\
+             1970-01-01T00:00:04.001Z waited: the link was halted after 3 similar failures in a row (SOURCE [11]), the \
+             last by this transfer; a trial transfer starts in 10.0 s\n\
+             1970-01-01T00:00:14.500Z waited: the link was reopened, because transfer 9 arrived\n\
              1970-01-01T00:00:15.000Z attempted: attempt 2 was given to an agent after it had waited 1.000 s\n\
              1970-01-01T00:00:17.000Z arrived: arrived by attempt 2: 5.0 MB (5000000 bytes) in 2.000 s, 2.5 MB/s, pull; \
              the time went to network 0.900 s, not measured 1.100 s\n"

@@ -24,14 +24,16 @@ use std::time::Duration;
 pub fn foreign(foreign: Foreign) -> String {
     match foreign {
         Foreign::NothingLost => "the outcome of each attempt is known".to_owned(),
-        Foreign::WasThere => "something was there before, or nobody had looked".to_owned(),
-        Foreign::Size => "it is larger than the source, or its size is not told".to_owned(),
+        Foreign::WasThere => {
+            "it existed before the first attempt, or this was not checked".to_owned()
+        }
+        Foreign::Size => "it is larger than the source, or its size is not reported".to_owned(),
         Foreign::Time { modified } => format!(
-            "it was changed at {}, when no attempt could write",
+            "it was changed at {}Z, when no attempt was able to write",
             modified.to_fts()
         ),
         Foreign::OldEvidence { until } => format!(
-            "the storage element does not tell when it was changed, and attempts could write until {} only",
+            "the storage element does not report when it was changed, and no attempt was able to write after {}Z",
             until.to_fts()
         ),
     }
@@ -67,12 +69,10 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
             until, failures, ..
         } => {
             let trial = match until.since(now).as_secs() {
-                0 => "one transfer is being tried now".to_owned(),
-                wait => format!("one transfer is tried in {}", TimeSpan::of_seconds(wait)),
+                0 => "a trial transfer is running".to_owned(),
+                wait => format!("a trial transfer starts in {}", TimeSpan::of_seconds(wait)),
             };
-            format!(
-                "the link is halted after {failures} failures of one kind in a row, and {trial}"
-            )
+            format!("the link is halted after {failures} similar failures in a row; {trial}")
         }
         WaitReason::BackingOff {
             until, failures, ..
@@ -83,7 +83,7 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
             } else {
                 format!("{failures} times")
             };
-            format!("it failed {times} and is tried again in {wait}")
+            format!("it failed {times}; retry in {wait}")
         }
         WaitReason::SameDestination { before } => {
             format!("transfer {before} goes to the same destination and has not ended")
@@ -95,20 +95,22 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
             message,
         } => {
             let since = since.to_fts();
-            let mut text = format!("{storage} is banned by the operators since {since}Z");
+            let mut text = format!("{storage} has been banned by the operators since {since}Z");
             if !message.is_empty() {
                 text.push_str(&format!(": {message}"));
             }
             if let Some(at) = cancel_at {
                 let wait = whole_seconds(at.since(now));
-                text.push_str(&format!("; if that goes on, it is canceled in {wait}"));
+                text.push_str(&format!(
+                    "; if the ban is not lifted, the file is canceled in {wait}"
+                ));
             }
             text
         }
         WaitReason::TokenExchange { since } => {
             let since = since.to_fts();
             format!(
-                "the issuer of one of its tokens is asked since {since}Z for what the token is renewed with"
+                "the issuer of one of its tokens has been asked for a refresh token since {since}Z"
             )
         }
         WaitReason::ByShare {
@@ -124,11 +126,11 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
                 .map(|(activity, percent)| (activity.as_str(), percent));
             text += &match (of_vo, of_activity) {
                 (Some(of_vo), Some((activity, percent))) => {
-                    format!("; of the next slots {of_vo}, and of these '{activity}' {percent} %")
+                    format!("; {of_vo} of the next slots, and '{activity}' {percent} % of those")
                 }
-                (Some(of_vo), None) => format!("; of the next slots {of_vo}"),
+                (Some(of_vo), None) => format!("; {of_vo} of the next slots"),
                 (None, Some((activity, percent))) => {
-                    format!("; of the next slots of {vo} '{activity}' gets {percent} %")
+                    format!("; '{activity}' gets {percent} % of the next slots of {vo}")
                 }
                 (None, None) => String::new(),
             };
@@ -140,7 +142,7 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
             "the service is draining before it stops; it continues after the restart".to_owned()
         }
         WaitReason::Drained => {
-            "an operator drained the service; it continues when that is taken back".to_owned()
+            "the service is drained; it continues when an operator ends the drain".to_owned()
         }
     }
 }
@@ -148,11 +150,11 @@ pub fn wait_reason_for_all(reason: &WaitReason, now: Timestamp) -> String {
 /// What a place does, and with what.
 fn use_of(place: &SlotPlace) -> (String, &'static str) {
     match place {
-        SlotPlace::Link => ("the link runs".to_owned(), "transfers"),
-        SlotPlace::Source { storage } => (format!("{storage} sends"), "files at once"),
-        SlotPlace::Destination { storage } => (format!("{storage} receives"), "files at once"),
-        SlotPlace::Storage { storage } => (format!("{storage} runs"), "transfers"),
-        SlotPlace::Agents | SlotPlace::Gfal => ("this service runs".to_owned(), "transfers"),
+        SlotPlace::Link => ("the link runs".to_owned(), "transfer"),
+        SlotPlace::Source { storage } => (format!("{storage} sends"), "file"),
+        SlotPlace::Destination { storage } => (format!("{storage} receives"), "file"),
+        SlotPlace::Storage { storage } => (format!("{storage} runs"), "transfer"),
+        SlotPlace::Agents | SlotPlace::Gfal => ("this service runs".to_owned(), "transfer"),
     }
 }
 
@@ -170,10 +172,10 @@ fn slot_wait(NoSlot { place, because }: &NoSlot) -> String {
                     "{storage} already receives {active} of {limit} files allowed at once, over all its links"
                 ),
                 SlotPlace::Gfal => {
-                    format!("{uses} {active} of {limit} {what} allowed at once that need gfal2")
+                    format!("{uses} {active} of {limit} transfers allowed at once that need gfal2")
                 }
                 SlotPlace::Link | SlotPlace::Storage { .. } | SlotPlace::Agents => {
-                    format!("{uses} {active} of {limit} {what} allowed at once")
+                    format!("{uses} {active} of {limit} transfers allowed at once")
                 }
             }
         }
@@ -183,7 +185,15 @@ fn slot_wait(NoSlot { place, because }: &NoSlot) -> String {
             limit,
         } => {
             let (active, tuned, limit) = (active.0, tuned.0, limit.0);
-            format!("{uses} {active} of the {tuned} {what} that move most; {limit} are allowed")
+            let running = counted(u64::from(active), what);
+            match active == tuned {
+                true => format!(
+                    "{uses} {running} at once, the number measured as fastest (limit {limit})"
+                ),
+                false => format!(
+                    "{uses} {running} at once; {tuned} is measured as fastest (limit {limit})"
+                ),
+            }
         }
         SlotBound::Kept {
             active,
@@ -192,8 +202,8 @@ fn slot_wait(NoSlot { place, because }: &NoSlot) -> String {
         } => {
             let (active, kept, limit) = (active.0, kept.0, limit.0);
             format!(
-                "{uses} {active} of {limit} transfers allowed at once and keeps {kept} for a link that waits for a slot \
-                 at its other end"
+                "{uses} {active} of {limit} transfers allowed at once and reserves {kept} for a link that waits for a \
+                 slot at its other end"
             )
         }
         SlotBound::Rate { rate, cap } => {
@@ -216,7 +226,7 @@ fn slot_wait(NoSlot { place, because }: &NoSlot) -> String {
         }
         SlotBound::Draining => {
             let drained = place.storage().map_or("the link", StorageId::as_str);
-            format!("an operator drains {drained}; it continues when that is taken back")
+            format!("{drained} is drained; it continues when an operator ends the drain")
         }
     }
 }
@@ -224,13 +234,13 @@ fn slot_wait(NoSlot { place, because }: &NoSlot) -> String {
 /// Why a transfer waits for a tape system.
 fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
     let soon = |at: &Timestamp| match at.since(now).as_secs() {
-        0 => "it is asked again now".to_owned(),
-        wait => format!("it is asked again in {}", TimeSpan::of_seconds(wait)),
+        0 => "next check now".to_owned(),
+        wait => format!("next check in {}", TimeSpan::of_seconds(wait)),
     };
     match wait {
         TapeWait::Gathering { storage, files } => {
             let files = counted(*files, "file");
-            format!("the tape system of {storage} is asked in a moment, for {files} together")
+            format!("a request to the tape system of {storage} for {files} is being prepared")
         }
         TapeWait::Full {
             storage,
@@ -239,7 +249,7 @@ fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
         } => {
             let (requests, files) = (counted(*requests, "request"), counted(*files, "file"));
             format!(
-                "the tape system of {storage} has {requests} for {files}, and no more may be open at once"
+                "the tape system of {storage} has {requests} open for {files}, which is the limit"
             )
         }
         TapeWait::Failing {
@@ -254,7 +264,7 @@ fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
                 format!("{failures} times")
             };
             let soon = soon(until);
-            format!("the tape system of {storage} was asked in vain {times}, and {soon}")
+            format!("requests to the tape system of {storage} failed {times}; {soon}")
         }
         TapeWait::Recalling {
             storage,
@@ -266,8 +276,8 @@ fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
         } => {
             let (wait, soon) = (whole_seconds(now.since(*since)), soon(look_at));
             format!(
-                "the tape system of {storage} has had its request {request} for {wait}: {on_disk} of {files} \
-                 files are on disk, and {soon}"
+                "the tape system of {storage} has worked on request {request} for {wait}: {on_disk} of {files} files are \
+                 on disk; {soon}"
             )
         }
         TapeWait::Archiving {
@@ -280,18 +290,18 @@ fn tape_wait(wait: &TapeWait, now: Timestamp) -> String {
             let (wait, rest) = (whole_seconds(wait), whole_seconds(rest));
             let soon = soon(look_at);
             format!(
-                "it arrived {wait} ago, and the tape system of {storage} has {rest} more to put it on tape; {soon}"
+                "it arrived {wait} ago, and the tape system of {storage} has {rest} left to write it to tape; {soon}"
             )
         }
         TapeWait::RemovingSource { storage, failures } => {
-            let in_vain = match failures {
+            let failed = match failures {
                 0 => String::new(),
                 _ => {
                     let times = counted(u64::from(*failures), "time");
-                    format!("; that was tried {times} in vain, and is tried again")
+                    format!("; this failed {times} and will be retried")
                 }
             };
-            format!("its copy is on tape, and its source at {storage} is being deleted{in_vain}")
+            format!("its copy is on tape, and its source at {storage} is being deleted{failed}")
         }
     }
 }
@@ -316,18 +326,18 @@ pub fn transfer_state(
 ) -> String {
     match state {
         TransferState::NotUsed => {
-            "is kept in reserve: another replica or hop comes first".to_owned()
+            "is held in reserve: another replica or hop comes first".to_owned()
         }
         TransferState::Staging { recall, .. } | TransferState::Recalling { recall, .. } => {
             let wait = whole_seconds(now.since(recall.since));
             let why = waiting.map(|reason| wait_reason(reason, now));
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
-            format!("is on tape, and has been awaited for {wait}{why}")
+            format!("is being recalled from tape, for {wait}{why}")
         }
         TransferState::Archiving { size, .. } => {
             let why = waiting.map(|reason| wait_reason(reason, now));
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
-            format!("arrived ({size}), and is not on tape yet{why}")
+            format!("arrived ({size}), but is not on tape yet{why}")
         }
         TransferState::Submitted { .. } => match waiting {
             Some(reason) => format!("waits: {}", wait_reason(reason, now)),
@@ -357,7 +367,7 @@ pub fn transfer_state(
                     how_it_was_copied(report)
                 ),
                 None => {
-                    format!("arrived: {size}, brought by an attempt that a restart had interrupted")
+                    format!("arrived: {size}, by an attempt that was interrupted by a restart")
                 }
             }
         }
@@ -394,11 +404,11 @@ fn how_it_was_copied(report: &CopySummary) -> String {
 pub fn verification(verified: Verification) -> &'static str {
     match verified {
         Verification::InPassing => {
-            "the destination tells no checksum of its own: it checked the MD5 of each part, and the file's checksum was \
-             computed on the way"
+            "the destination reports no checksum of its own: it checked the MD5 of each part, and the file's checksum \
+             was computed during the transfer"
         }
         Verification::SizeOnly => {
-            "the destination tells no checksum to compare: only the size was verified"
+            "the destination reports no checksum to compare: only the size was verified"
         }
     }
 }
@@ -410,7 +420,7 @@ pub fn stream_use(streams: &StreamUse) -> String {
         used => format!("{used} streams"),
     };
     let asked = match streams.asked {
-        Some(asked) if asked != streams.used => format!(" of {asked} asked for"),
+        Some(asked) if asked != streams.used => format!(" of {asked} requested"),
         Some(_) | None => String::new(),
     };
     let reasons: Vec<&str> = streams
@@ -431,11 +441,11 @@ pub fn streams_reason(reason: StreamsReason) -> Option<&'static str> {
         StreamsReason::SiteLimit => Some("the storage element allows no more"),
         StreamsReason::Push => Some("a push is one request"),
         StreamsReason::SmallFile => Some("the file is too small for more"),
-        StreamsReason::NoRanges => Some("the source gives whole files only"),
-        StreamsReason::SizeUnknown => Some("the source does not tell the size"),
-        StreamsReason::NoVersion => Some("the source tells neither a version nor a checksum"),
-        StreamsReason::NoMemory => Some("other copies hold the memory for it"),
-        StreamsReason::SourceBusy => Some("the source did not take more connections"),
+        StreamsReason::NoRanges => Some("the source sends whole files only"),
+        StreamsReason::SizeUnknown => Some("the source does not report the size"),
+        StreamsReason::NoVersion => Some("the source reports neither a version nor a checksum"),
+        StreamsReason::NoMemory => Some("other copies use the memory for it"),
+        StreamsReason::SourceBusy => Some("the source did not accept more connections"),
         StreamsReason::ThroughService => Some("the bytes passed through the transfer service"),
     }
 }
@@ -511,12 +521,12 @@ mod tests {
         };
         assert_eq!(
             wait_reason(&reason, Timestamp(2_000)),
-            "it failed 2 times and is tried again in 40 s; the last failure: \
+            "it failed 2 times; retry in 40 s; the last failure: \
              DESTINATION [11] https://se2 answered 503: all movers busy"
         );
         assert_eq!(
             wait_reason_for_all(&reason, Timestamp(2_000)),
-            "it failed 2 times and is tried again in 40 s"
+            "it failed 2 times; retry in 40 s"
         );
         let full = WaitReason::NoSlot(NoSlot {
             place: SlotPlace::Link,

@@ -384,7 +384,7 @@ impl Engine {
         for claim in claims.into_values() {
             self.take_stranger(now, &joined.node, joined.session, claim, effects);
         }
-        let reason = format!("{} does not run it any more", joined.node);
+        let reason = format!("{} no longer runs it", joined.node);
         self.lose(now, lost, &reason, effects);
     }
 
@@ -524,7 +524,7 @@ impl Engine {
     /// What runs on nodes that have been silent for so long that they have stopped it runs no more.
     pub(super) fn lose_silent_nodes(&mut self, now: Now, effects: &mut Effects) {
         for node in self.nodes.lost(now) {
-            let reason = format!("{node} was not heard of any more while it ran");
+            let reason = format!("contact with {node} was lost while it ran");
             let lost = self.running_on(&node).into_iter().collect();
             self.nodes.nodes.remove(&node);
             self.follow_nodes();

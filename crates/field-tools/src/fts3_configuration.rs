@@ -76,7 +76,7 @@ impl ApiConfiguration {
             }
             Value::Object(rows) => self.add_kind("se", Value::Object(rows)),
             Value::Array(rows) => self.add_kind("links", Value::Array(rows)),
-            _ => Err("this is no answer of FTS3's /config".to_owned()),
+            _ => Err("this is not a response of FTS3's /config".to_owned()),
         }
     }
 
@@ -86,7 +86,7 @@ impl ApiConfiguration {
             ("links", Value::Array(rows)) => {
                 for row in rows {
                     let Value::Object(row) = row else {
-                        return Err("a link is no object".to_owned());
+                        return Err("a link is not an object".to_owned());
                     };
                     let name = row.get("symbolicname").and_then(Value::as_str);
                     let name = name.ok_or("a link has no symbolicname")?.to_owned();
@@ -97,7 +97,7 @@ impl ApiConfiguration {
             ("se", Value::Object(rows)) => {
                 for (name, row) in rows {
                     let Value::Object(mut row) = row else {
-                        return Err(format!("'{name}' is no storage element's row"));
+                        return Err(format!("'{name}' is not a row of a storage element"));
                     };
                     if row
                         .get("operations")
@@ -166,11 +166,11 @@ impl ApiConfiguration {
         let mut weights = Map::new();
         for object in objects {
             let of_vo = object.as_object();
-            let of_vo = of_vo.ok_or_else(|| format!("the shares of {vo} are no object"))?;
+            let of_vo = of_vo.ok_or_else(|| format!("the shares of {vo} are not an object"))?;
             for (activity, weight) in of_vo {
                 match weight.as_f64() {
                     Some(0.0) => self.left_out.push(format!(
-                        "activity shares of {vo}: '{activity}' has 0, and would wait forever"
+                        "activity shares of {vo}: '{activity}' has 0, so its transfers wait forever"
                     )),
                     _ => drop(weights.insert(activity.to_lowercase(), weight.clone())),
                 }

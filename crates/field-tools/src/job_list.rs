@@ -42,7 +42,7 @@ pub enum InvalidList {
     },
     /// Neither `adler32:…` nor another known algorithm, or not hex.
     #[error(
-        "line {line}: '{text}' is no checksum; write ALGORITHM:hex, for example adler32:1a2b3c4d \
+        "line {line}: '{text}' is not a checksum; write ALGORITHM:hex, for example adler32:1a2b3c4d \
          (adler32, crc32c, md5, sha-256)"
     )]
     Checksum {
@@ -51,9 +51,7 @@ pub enum InvalidList {
         text: String,
     },
     /// Two lines that would write one file.
-    #[error(
-        "line {line}: the destination is already written by line {first}; each file can have one content"
-    )]
+    #[error("line {line}: line {first} has the same destination")]
     Repeated {
         /// The later line.
         line: usize,
@@ -61,7 +59,7 @@ pub enum InvalidList {
         first: usize,
     },
     /// No line names a file.
-    #[error("the list names no file; each line is 'source destination [checksum]'")]
+    #[error("the list is empty; each line is 'source destination [checksum]'")]
     Empty,
     /// More than [`ENTRIES_MAX`].
     #[error("the list has more than {ENTRIES_MAX} files; split it")]
@@ -168,7 +166,7 @@ mod tests {
         );
         check(
             "https://a/f https://b/f rot13:12",
-            "line 1: 'rot13:12' is no checksum; write ALGORITHM:hex, for example adler32:1a2b3c4d \
+            "line 1: 'rot13:12' is not a checksum; write ALGORITHM:hex, for example adler32:1a2b3c4d \
              (adler32, crc32c, md5, sha-256)",
         );
     }
@@ -177,7 +175,7 @@ mod tests {
     fn two_lines_cannot_write_one_file() {
         check(
             "https://a/f https://b/f\n#\nhttps://a/g https://b/f",
-            "line 3: the destination is already written by line 1; each file can have one content",
+            "line 3: line 1 has the same destination",
         );
     }
 
@@ -185,7 +183,7 @@ mod tests {
     fn a_list_without_files_is_refused() {
         check(
             "# nothing\n",
-            "the list names no file; each line is 'source destination [checksum]'",
+            "the list is empty; each line is 'source destination [checksum]'",
         );
     }
 }

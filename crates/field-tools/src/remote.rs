@@ -117,7 +117,7 @@ impl Remote {
         told.ok_or_else(|| {
             RemoteError::nonsense(
                 url,
-                format!("the storage element tells no {wanted} checksum"),
+                format!("the storage element reports no {wanted} checksum"),
             )
         })
     }
@@ -267,7 +267,7 @@ impl Remote {
         let made = made.ok_or_else(|| {
             RemoteError::nonsense(
                 url,
-                "it answered no macaroon; does this server make them?".to_owned(),
+                "the response contains no macaroon; does this server issue them?".to_owned(),
             )
         })?;
         // dCache does not tell how long it made it.

@@ -41,7 +41,7 @@ pub enum RemoteError {
         told: Option<Box<Problem>>,
     },
     /// The copy's place is taken by other content.
-    #[error("{0} exists with other content; --overwrite replaces it")]
+    #[error("{0} exists with different content; use --overwrite to replace it")]
     Exists(String),
     /// Another status than hoped for.
     #[error("{url}: the server answered {status}{detail}")]
@@ -116,7 +116,7 @@ fn refusal(status: StatusCode, shown: ShownKind) -> &'static str {
             "not allowed without a token (--token-file FILE, or --dir of a site)"
         }
         (_, ShownKind::Withheld) => {
-            "not allowed without a token, and none is sent over http, where others can read it (use https, or \
+            "not allowed without a token, and tokens are not sent over http, where others can read them (use https, or \
              --token-over-http)"
         }
         (_, ShownKind::Token) => "refused",
@@ -304,7 +304,7 @@ mod tests {
             401,
             ShownCredentials::Withheld,
             "",
-            "https://se/f?…: not allowed without a token, and none is sent over http, where others can read it \
+            "https://se/f?…: not allowed without a token, and tokens are not sent over http, where others can read them \
              (use https, or --token-over-http)",
         );
         check(

@@ -162,7 +162,7 @@ async fn read_back(remote: &Remote, expected: &ExpectedCopy) -> Result<Bytes, Re
         false => Err(wrong(
             expected,
             expected.checksum.to_string(),
-            format!("content with {content}"),
+            format!("data with {content}"),
         )),
     }
 }

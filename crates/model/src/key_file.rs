@@ -38,7 +38,7 @@ impl KeyFile {
             } else if line.starts_with('#') {
                 lines.push(Line::Comment(line.to_owned()));
             } else if !line.is_empty() {
-                let bytes = from_hex(line).ok_or("a line is no key")?;
+                let bytes = from_hex(line).ok_or("a line is not a key")?;
                 let made = made.take();
                 lines.push(Line::Key { bytes, made });
             }

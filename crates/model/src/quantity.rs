@@ -38,7 +38,8 @@ pub struct Span(pub Duration);
 impl FromStr for Size {
     type Err = String;
     fn from_str(text: &str) -> Result<Size, String> {
-        let invalid = || format!("'{text}' is no size; write for example 500 MB, 10 GB or 256 MiB");
+        let invalid =
+            || format!("'{text}' is not a size; write for example 500 MB, 10 GB or 256 MiB");
         let (number, unit) = split_number(text.trim());
         let scale = match unit {
             "" | "B" => 1,
@@ -55,7 +56,7 @@ pub struct Speed(pub u64);
 impl FromStr for Speed {
     type Err = String;
     fn from_str(text: &str) -> Result<Speed, String> {
-        let invalid = || format!("'{text}' is no speed; write for example 500 MB/s or 10 Gb/s");
+        let invalid = || format!("'{text}' is not a speed; write for example 500 MB/s or 10 Gb/s");
         let amount = text.trim().strip_suffix("/s").ok_or_else(invalid)?;
         let (number, unit) = split_number(amount.trim_end());
         let bytes = match unit.strip_suffix('b') {
@@ -73,8 +74,9 @@ impl FromStr for Speed {
 impl FromStr for Span {
     type Err = String;
     fn from_str(text: &str) -> Result<Span, String> {
-        let invalid =
-            || format!("'{text}' is no span of time; write for example 30s, 15m, 1h, 1h30m or 7d");
+        let invalid = || {
+            format!("'{text}' is not a span of time; write for example 30s, 15m, 1h, 1h30m or 7d")
+        };
         let mut rest = text.trim();
         let mut millis: u64 = 0;
         if rest.is_empty() {

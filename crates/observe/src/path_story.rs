@@ -340,7 +340,7 @@ fn why_absent(facts: &PathFacts) -> (PathCause, String) {
         .oldest
         .map_or(facts.from, |oldest| oldest.max(facts.from));
     let text = format!(
-        "nothing stands at this path, and since {}Z the record tells of nothing that did",
+        "nothing exists at this path, and nothing has been recorded for it since {}Z",
         since.to_fts()
     );
     (PathCause::Absent, text)
@@ -431,7 +431,7 @@ impl PathStory {
             text.push('\n');
         }
         if self.reasons.is_empty() {
-            text += "nothing is known that would make a request fail or wait\n";
+            text += "no reason is known why a request should fail or wait\n";
         }
         for reason in &self.reasons {
             text += &format!("why: {}\n", one_line(&reason.text));
@@ -507,10 +507,7 @@ impl PathStory {
             text += &format!("the record begins {}Z\n", since.to_fts());
         }
         if self.left_out > 0 {
-            text += &format!(
-                "{} before these, not told\n",
-                plural(self.left_out, "event")
-            );
+            text += &format!("{} earlier, not shown\n", plural(self.left_out, "event"));
         }
         for row in self.attempts.iter().take(LINES_MAX) {
             text += &format!("  {}\n", attempt_line(row));
@@ -625,7 +622,7 @@ mod tests {
             "/d/f at https://here.org:8443",
             "written 1970-01-01T00:00:10Z by writer (cms) from https://far.org/f, copy 17-3-1, at 2.0 MB/s",
             "pool p1: enabled, sound, 1 of 4 movers run",
-            "nothing is known that would make a request fail or wait",
+            "no reason is known why a request should fail or wait",
         ] {
             assert!(story.text.contains(part), "{part}\n{}", story.text);
         }

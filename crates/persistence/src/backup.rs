@@ -134,7 +134,7 @@ pub struct RecordFacts {
 pub enum BackupError {
     /// Reading or writing failed; a full disk arrives here. The service is not concerned.
     #[error(
-        "the backup {path} failed: {why}; the service is not concerned, and an earlier backup of that name is untouched"
+        "the backup {path} failed: {why}; the running service is not affected, and an earlier backup of that name is unchanged"
     )]
     Failed {
         /// The backup.
@@ -149,7 +149,7 @@ pub enum BackupError {
         why: String,
     },
     /// It is no backup, or a damaged one.
-    #[error("{path} is no backup that can be used: {why}")]
+    #[error("{path} is not a usable backup: {why}")]
     Unusable {
         /// The file.
         path: String,
@@ -270,7 +270,7 @@ pub fn verify(path: &Path) -> Result<BackupFacts, BackupError> {
     let positions = positions_of(&connection).map_err(|why| unusable(why.to_string()))?;
     match positions.iter().find(|(sink, _)| !is_plain(sink)) {
         Some((sink, _)) => Err(unusable(format!(
-            "it names a sink of messages {sink:?}, which is no name of one"
+            "it names a message sink {sink:?}, which is not a valid name"
         ))),
         None => Ok(facts),
     }

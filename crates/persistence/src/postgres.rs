@@ -43,7 +43,7 @@ pub enum DatabaseError {
         patience: Duration,
     },
     /// Something else holds for too long what was needed. Trying again later may help.
-    #[error("the database {database} is busy: something else holds what is needed")]
+    #[error("the database {database} is busy: another connection holds a lock")]
     Busy {
         /// Its address.
         database: Arc<str>,
@@ -57,7 +57,7 @@ pub enum DatabaseError {
         why: String,
     },
     /// It does not take what it was given: a value that it cannot hold, a name that is taken.
-    #[error("the database {database} does not take what it was given: {why}")]
+    #[error("the database {database} rejects a value: {why}")]
     Unacceptable {
         /// Its address.
         database: Arc<str>,

@@ -30,7 +30,7 @@ const NATS_PORT: u16 = 4222;
 #[derive(Debug, Error)]
 pub enum BrokerError {
     /// The URL is not one of a broker.
-    #[error("'{url}' is no broker: {why}")]
+    #[error("'{url}' is not a broker: {why}")]
     InvalidUrl {
         /// Without its secrets.
         url: String,
@@ -316,7 +316,7 @@ impl Wire {
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        String::from_utf8(line).map_err(|_| self.broker.strange("a line that is no text"))
+        String::from_utf8(line).map_err(|_| self.broker.strange("a line that is not text"))
     }
 
     async fn read_exact(&mut self, bytes: usize) -> Result<Vec<u8>, BrokerError> {

@@ -33,7 +33,9 @@ pub enum ProxyError {
     #[error("the proxy's key is not the one of the request; fetch the request again and sign that")]
     WrongKey,
     /// The first certificate is not a proxy.
-    #[error("the first certificate is no proxy; sign the request with your certificate or proxy")]
+    #[error(
+        "the first certificate is not a proxy; sign the request with your certificate or proxy"
+    )]
     NoProxy,
     /// No trusted chain, out of date, revoked, of no use as a proxy.
     #[error(transparent)]

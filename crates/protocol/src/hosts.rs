@@ -18,7 +18,7 @@ pub struct HostPattern {
 
 /// Why a text is no host pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{0}' is no host; write a name, an address, or '*.domain' (no scheme, no port)")]
+#[error("'{0}' is not a host; write a name, an address, or '*.domain' (no scheme, no port)")]
 pub struct InvalidHostPattern(String);
 
 impl HostPattern {
@@ -121,7 +121,7 @@ pub struct ServerPattern {
 /// Why a text is no server pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "'{0}' is no server; write 'se.example.org:8443', '[2001:db8::1]:8443', '*.example.org:20000-25000' or, without \
+    "'{0}' is not a server; write 'se.example.org:8443', '[2001:db8::1]:8443', '*.example.org:20000-25000' or, without \
      TLS, 'http://se.example.org:8080'"
 )]
 pub struct InvalidServerPattern(String);

@@ -202,7 +202,7 @@ pub fn token_endpoint(issuer: &str, document: &[u8]) -> Result<Url, String> {
     let endpoint = Url::parse(&document.token_endpoint).ok();
     endpoint
         .filter(|url| url.scheme() == "https")
-        .ok_or_else(|| "its token endpoint is no https:// URL".to_owned())
+        .ok_or_else(|| "its token endpoint is not an https:// URL".to_owned())
 }
 
 #[cfg(test)]

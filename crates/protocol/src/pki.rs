@@ -84,7 +84,7 @@ pub enum PkiError {
         why: ErrorStack,
     },
     /// A name that cannot stand in a certificate.
-    #[error("'{0}' cannot stand in a certificate: {1}")]
+    #[error("'{0}' cannot be used in a certificate: {1}")]
     Name(String, &'static str),
     /// A directory whose files make no certificate authority that could be used.
     #[error("cannot use the CA in {path}: {1}", path = .0.display())]

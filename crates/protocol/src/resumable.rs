@@ -20,7 +20,7 @@ pub enum InvalidUploadHeader {
     #[error("'Upload-Complete' must be '?0' or '?1'")]
     Complete,
     /// It is no number.
-    #[error("'{0}' is no number")]
+    #[error("'{0}' is not a number")]
     Number(HeaderName),
 }
 

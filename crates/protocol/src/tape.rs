@@ -218,7 +218,7 @@ pub fn parse_progress(
             (_, _, Some("CANCELLED" | "CANCELED")) => failed("it was canceled there"),
             (_, Some(_), _) => failed(""),
             (None, None, Some("COMPLETED")) => FileProgress::OnDisk,
-            (Some(false), None, Some("COMPLETED")) => failed("it is not on disk any more"),
+            (Some(false), None, Some("COMPLETED")) => failed("it is no longer on disk"),
             (_, None, _) => FileProgress::Pending,
         }
     };

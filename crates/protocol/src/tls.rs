@@ -311,7 +311,9 @@ impl ClientTls {
         let remedy = match verdict.as_raw() {
             HOSTNAME_MISMATCH | ADDRESS_MISMATCH => {
                 let names = named.get().map_or("others", String::as_str);
-                format!("it was issued for {names}; use such a name, or have it issued anew")
+                format!(
+                    "it was issued for {names}; use one of these names, or get a new certificate"
+                )
             }
             NOT_YET_VALID | EXPIRED => "have it renewed, and check the clocks".to_owned(),
             _ => match &self.0.trust {

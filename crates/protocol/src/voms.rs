@@ -136,7 +136,7 @@ pub enum VomsError {
     #[error("they are meant for other services than this one")]
     Target,
     /// The server speaks for one VO and no other.
-    #[error("'{fqan}' is no group of the VO '{vo}'")]
+    #[error("'{fqan}' is not a group of the VO '{vo}'")]
     OtherVo {
         /// Which attribute.
         fqan: String,

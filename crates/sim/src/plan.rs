@@ -141,7 +141,8 @@ pub enum Policy {
 impl FromStr for Policy {
     type Err = String;
     fn from_str(text: &str) -> Result<Policy, String> {
-        let unknown = || format!("'{text}' is no policy; write limits, fixed:20, measured or fts3");
+        let unknown =
+            || format!("'{text}' is not a policy; write limits, fixed:20, measured or fts3");
         match text.split_once(':') {
             None if text == "limits" => Ok(Policy::Limits),
             None if text == "measured" => Ok(Policy::Measured),

@@ -455,7 +455,7 @@ impl Check<'_> {
         if let Some(label) = damage {
             let expected = label.size.0;
             finding.why = Some(format!(
-                "its label says {expected} bytes; what is there may be a part, and is not entered"
+                "its label says {expected} bytes; the file may be incomplete, and no entry is added"
             ));
             self.put_aside(pool, data, "damaged", &mut finding)?;
         } else if let Some(LastWord::Trashed(trashed)) = self.words.on(data.id) {

@@ -309,7 +309,7 @@ impl PoolUpkeep {
             let (kept, now) = (self.shared.limits.quarantine, self.shared.clock.now());
             let swept = health.during(DiskThread::Upkeep, || pool.expire_quarantine(kept, now));
             if let Err(why) = swept {
-                tracing::error!(pool = %pool.name, %why, "the quarantine cannot be looked at");
+                tracing::error!(pool = %pool.name, %why, "the quarantine cannot be read");
             }
         }
     }
@@ -454,7 +454,7 @@ impl PoolUpkeep {
             let identity = identity.display();
             self.close(match why.kind() {
                 io::ErrorKind::NotFound => {
-                    format!("{identity} is not there any more; is its disk mounted?")
+                    format!("{identity} is missing; is its disk mounted?")
                 }
                 _ => format!("{identity} cannot be read: {why}"),
             });

@@ -130,7 +130,7 @@ impl Storage {
         recovery::recover(&namespace, &upkeep)?;
         namespace.apply(Change::BeginLedger(clock.recorded()))?;
         for path in left_from_before(&namespace) {
-            tracing::warn!(%path, "this name is reserved for the door; move what is there away, or remove it");
+            tracing::warn!(%path, "this name is reserved for the door; move the existing entry away, or remove it");
         }
         let locks = Locks::load(&namespace)?;
         let reapers = Reapers::start(&namespace, &clock, &pools, config.limits.trash);

@@ -59,7 +59,7 @@ pub(crate) enum OperatorError {
         "this storage element drives the program of an HSM, which has its drives and tapes to itself"
     )]
     NoLibraries,
-    #[error("the drive does not stop what it does; try again later")]
+    #[error("the drive is busy; try again later")]
     Busy,
     #[error("the tape system does not answer; try again later")]
     Silent,

@@ -50,7 +50,7 @@ pub enum DefinitionError {
     #[error("{tapes} tapes do not fit into {slots} slots")]
     TooFewSlots { tapes: usize, slots: u32 },
     #[error(
-        "'{0}' is no name of a tape: letters, digits, '-', '_' and '.' are allowed, and the first is none of these signs"
+        "'{0}' is not a valid tape name: use letters, digits, '-', '_' and '.', and begin with a letter or a digit"
     )]
     TapeName(String),
 }

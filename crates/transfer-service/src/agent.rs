@@ -340,7 +340,7 @@ impl AgentSetup {
                 outcome = work.run(may_proceed, &reports) => match outcome {
                     // What the service cannot read of its own is no failure of the transfer.
                     AttemptOutcome::Failed { failure, cleaned: true } if is_unreadable(&failure) => {
-                        tracing::warn!(transfer = transfer.0, %failure, "an attempt is begun anew later");
+                        tracing::warn!(transfer = transfer.0, %failure, "an attempt will be restarted later");
                         AttemptOutcome::Dropped
                     }
                     outcome => outcome,

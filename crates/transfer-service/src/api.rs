@@ -309,8 +309,8 @@ impl From<JournalError> for ApiError {
         static TOLD: LazyLock<RepeatedErrors> = LazyLock::new(RepeatedErrors::default);
         if let Some(passed_over) = TOLD.tells(&error.to_string()) {
             match error.may_pass() {
-                true => tracing::warn!(%error, passed_over, "a question could not be answered"),
-                false => tracing::error!(%error, passed_over, "a question could not be answered"),
+                true => tracing::warn!(%error, passed_over, "a request could not be answered"),
+                false => tracing::error!(%error, passed_over, "a request could not be answered"),
             }
         }
         ApiError::from(ServiceError::Journal(error))

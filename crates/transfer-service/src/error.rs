@@ -44,7 +44,7 @@ pub enum ServiceError {
     )]
     Unwritten(#[source] JournalError),
     /// The journal refuses for good what was asked for. Nothing of it happens.
-    #[error("the service cannot record what was asked for, so that nothing of it happens: {0}")]
+    #[error("the request cannot be recorded, so it was not carried out: {0}")]
     NotRecorded(String),
     /// The journal's file is gone, while others beside it are there.
     #[error(

@@ -70,7 +70,7 @@ impl Keeper {
                 // The journal's thread has ended, or is not this process's.
                 Ok(None) => wait = LOOK_EVERY,
                 Err(error) => {
-                    tracing::warn!(%error, "history could not be removed; it is tried again");
+                    tracing::warn!(%error, "history could not be removed; retrying");
                     wait = LOOK_EVERY;
                 }
             }
@@ -146,7 +146,7 @@ impl Keeper {
                     hours_left = held.left.as_secs() / 3600,
                     "history is kept longer because sinks have not taken it; then it goes all the same"
                 ),
-                None => tracing::info!("no sink holds history back any more"),
+                None => tracing::info!("no sink delays the cleanup of history any longer"),
             }
             self.told = by;
         }

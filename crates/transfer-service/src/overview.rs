@@ -428,17 +428,17 @@ fn waiting_outside_links(
     let waiting = [
         (
             "backing_off",
-            "an attempt failed; they are tried again when their back-off ends",
+            "waiting for a retry after a failed attempt",
             engine.backing_off(),
         ),
         (
             "storage_banned",
-            "a storage element of theirs is banned",
+            "the source or destination is banned",
             engine.held_by_bans(),
         ),
         (
             "token_exchange",
-            "the issuer of a token of theirs is asked for what it is renewed with",
+            "waiting for a refresh token from the token issuer",
             engine.held_by_tokens(),
         ),
         (

@@ -174,7 +174,7 @@ impl TokenKeeper {
             Some(desk) => match desk.ask(RenewAtIssuer(id.clone())).await {
                 Ok(Ok(())) => self.stored(id).await,
                 Ok(Err(why)) => Err(why),
-                Err(_) => Err(TokenTrouble::Later("nobody leads the service".to_owned())),
+                Err(_) => Err(TokenTrouble::Later("no node leads the service".to_owned())),
             },
             None => self.refresh(id).await,
         };

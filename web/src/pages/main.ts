@@ -230,7 +230,7 @@ async function rename(href: string, isDirectory: boolean): Promise<void> {
 
 async function remove(href: string, isDirectory: boolean): Promise<void> {
   const what = isDirectory ? "The folder and everything in it" : "The file";
-  const text = el("p", "", `${what} will be gone; this cannot be undone: `, el("bdi", "name", lastName(href)));
+  const text = el("p", "", `${what} will be deleted: `, el("bdi", "name", lastName(href)));
   const gone = await askReader("Delete?", [text], "Delete", async () => void (await ask("DELETE", href)), "danger");
   if (!gone) return;
   if (page().kind === "file") await load(linked(href.replace(/\/[^/]*$/, ""), true), true);
@@ -238,8 +238,7 @@ async function remove(href: string, isDirectory: boolean): Promise<void> {
 }
 
 const TOKEN_HINT =
-  "Paste a token with access to this path, for example what `penstock token` prints. It stays in this tab and ends " +
-  "with it.";
+  "Paste a token with access to this path, for example from `penstock token`. It is kept in this browser tab only.";
 
 async function takeToken(input: HTMLInputElement): Promise<void> {
   const before = token();
@@ -251,7 +250,7 @@ async function takeToken(input: HTMLInputElement): Promise<void> {
   if (response.status !== 401) return;
   if (before === null) forgetToken();
   else keepToken(before);
-  throw new Error("This token is not accepted here; it may have ended.");
+  throw new Error("This token is not accepted here; it may have expired.");
 }
 
 async function signIn(): Promise<void> {
@@ -295,7 +294,7 @@ async function download(href: string): Promise<void> {
     if (!(error instanceof Refusal) || ![403, 405].includes(error.status)) throw error;
     // A door that makes no macaroons.
     const size = Number((await ask("HEAD", href)).headers.get("Content-Length") ?? "0");
-    if (size > IN_MEMORY_MAX) throw new Error(`${bytes(size)} are too many for a tab; use 'penstock copy'.`);
+    if (size > IN_MEMORY_MAX) throw new Error(`${bytes(size)} is too much for a browser tab; use 'penstock copy'.`);
     const address = URL.createObjectURL(await (await ask("GET", href)).blob());
     save(address);
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
@@ -348,7 +347,7 @@ function takeDrops(): void {
     }
     const given = [...(event.dataTransfer?.items ?? [])];
     const folders = given.filter((item) => item.webkitGetAsEntry?.()?.isDirectory).length;
-    if (folders > 0) notify("Folders are left out: make the folder here, then drop its files.", true);
+    if (folders > 0) notify("Folders cannot be uploaded: create the folder here, then drop its files.", true);
     const files = given.filter((item) => item.kind === "file" && !item.webkitGetAsEntry?.()?.isDirectory);
     take(files.map((item) => item.getAsFile()).filter((file): file is File => file !== null));
   });

@@ -104,7 +104,7 @@ export async function begin(
   const headers = { "Upload-Complete": "?0", "Upload-Length": String(file.size), ...conditions };
   const begun = await send("PUT", target, headers, new Blob([]), signal, () => {});
   const place = begun.getResponseHeader("Location");
-  if (place === null) throw new Refusal(begun.status, "the door began no upload");
+  if (place === null) throw new Refusal(begun.status, "the server did not start an upload");
   const upload = new URL(place, location.origin).pathname;
   remember({ upload, target, name: file.name, size: file.size, modified: file.lastModified });
   return upload;

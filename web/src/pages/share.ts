@@ -29,11 +29,11 @@ export function share(href: string, name: string, isDirectory: boolean, mayUploa
     SPANS.map(([text, minutes]) => [text, String(minutes)]),
     "720",
   );
-  const kinds: [string, string][] = [["look and download", "DOWNLOAD,LIST"]];
-  if (isDirectory && mayUpload) kinds.push(["look at names and upload new files", "UPLOAD,LIST"]);
+  const kinds: [string, string][] = [["view and download", "DOWNLOAD,LIST"]];
+  if (isDirectory && mayUpload) kinds.push(["list names and upload new files", "UPLOAD,LIST"]);
   const kind = select(kinds, "DOWNLOAD,LIST");
   const content: Node[] = [
-    el("p", "hint", "Whoever has the link can use it, until it ends. It reaches nothing above ", el("bdi", "", name), "."),
+    el("p", "hint", "Anybody who has the link can use it until it expires. It gives no access above ", el("bdi", "", name), "."),
     labelled("for", span),
   ];
   if (kinds.length > 1) content.push(labelled("to", kind));
@@ -51,8 +51,8 @@ function showLink(name: string, link: string, seconds: number, wanted: number): 
   input.value = link;
   input.readOnly = true;
   const end = new Date(Date.now() + seconds * 1000);
-  const shortened = seconds + 60 < wanted ? " The site, or your own sign-in, allows no longer." : "";
-  const copied = el("p", "hint", `Good until ${end.toLocaleString()}.${shortened}`);
+  const shortened = seconds + 60 < wanted ? " The site or your own sign-in does not allow more." : "";
+  const copied = el("p", "hint", `Valid until ${end.toLocaleString()}.${shortened}`);
   void askReader(`A link to ${name}`, [labelled("link", input), copied], "Copy", async () => {
     input.select();
     await navigator.clipboard.writeText(link);

@@ -108,7 +108,7 @@ async function run(item: Item): Promise<void> {
   become(item, "sending");
   try {
     if (item.upload === null && !item.replacing && (await exists(item.target))) {
-      become(item, "exists", item.place.replace ? "exists already" : "exists already and may not be replaced");
+      become(item, "exists", item.place.replace ? "already exists" : "already exists and cannot be replaced");
     } else {
       await (item.file.size >= item.place.resumableFrom || item.upload !== null ? inPieces(item) : atOnce(item));
       item.sent = item.file.size;
@@ -119,7 +119,7 @@ async function run(item: Item): Promise<void> {
     if (item.stop.signal.aborted) {
       // Whoever stopped it has said what it is now.
     } else if (error instanceof Refusal && error.status === 412 && !item.replacing) {
-      become(item, "exists", "exists already");
+      become(item, "exists", "already exists");
     } else {
       become(item, "failed", error instanceof Error ? error.message : String(error));
     }

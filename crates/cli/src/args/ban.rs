@@ -7,20 +7,20 @@ use penstock_model::quantity::Span;
 /// What `ban` does.
 #[derive(Debug, Subcommand)]
 pub enum BanCommand {
-    /// Ban a storage element: its transfers are canceled, or wait.
+    /// Ban a storage element: its transfers are canceled, or held with --wait.
     #[command(after_help = "Examples:\n  \
         penstock ban se --dir cern https://se.example.org --message 'disk server lost'\n  \
         penstock ban se --dir cern https://se.example.org --wait --allow-submit --timeout 2h --vo dteam")]
     Se(BanStorageArgs),
-    /// Ban a user: their jobs are canceled, and the service does not answer them any more.
+    /// Ban a user: their jobs are canceled, and the service refuses their requests.
     #[command(
         after_help = "Example:\n  penstock ban dn --dir cern /DC=org/CN=Mallory --message 'key stolen'"
     )]
     Dn(BanUserArgs),
-    /// List the bans that hold. `penstock audit` tells what was banned and lifted before.
+    /// List current bans. `penstock audit` shows earlier ones.
     #[command(after_help = "Example:\n  penstock ban list --dir cern")]
     List(BanListArgs),
-    /// Lift a ban: of a storage element (scheme://host) or of a user. What waited starts.
+    /// Lift the ban of a storage element (scheme://host) or of a user. Held transfers continue.
     #[command(after_help = "Example:\n  penstock ban remove --dir cern https://se.example.org")]
     Remove(BanRemoveArgs),
 }
@@ -30,19 +30,19 @@ pub enum BanCommand {
 pub struct BanStorageArgs {
     /// The storage element, such as https://se.example.org. Scheme and port make no difference.
     pub storage: String,
-    /// What has not started waits, and what runs goes on. Default: all is canceled.
+    /// Hold queued transfers, and let running ones finish. Default: cancel all.
     #[arg(long)]
     pub wait: bool,
-    /// New transfers are accepted, and wait. Default: they are refused.
+    /// Accept new transfers and hold them. Default: refuse them.
     #[arg(long, requires = "wait")]
     pub allow_submit: bool,
-    /// What waits is canceled after this time. Default: it waits as long as the ban holds.
+    /// Cancel held transfers after this time. Default: hold them until the ban is lifted.
     #[arg(long, value_name = "TIME", requires = "wait")]
     pub timeout: Option<Span>,
-    /// Only transfers of this VO. Default: all.
+    /// Ban only transfers of this VO. Default: all.
     #[arg(long)]
     pub vo: Option<String>,
-    /// Why; users see it.
+    /// The reason, shown to users.
     #[arg(long, default_value = "")]
     pub message: String,
     /// The service.
@@ -55,7 +55,7 @@ pub struct BanStorageArgs {
 pub struct BanUserArgs {
     /// The subject of the certificate, or of the token.
     pub user: String,
-    /// Why; operators see it.
+    /// The reason, shown to operators.
     #[arg(long, default_value = "")]
     pub message: String,
     /// The service.
@@ -76,7 +76,7 @@ pub struct BanListArgs {
 pub struct BanRemoveArgs {
     /// The storage element (scheme://host) or the user.
     pub banned: String,
-    /// The ban of this VO's transfers. Default: of all.
+    /// Lift the ban of this VO's transfers. Default: the ban of all transfers.
     #[arg(long)]
     pub vo: Option<String>,
     /// The service.

@@ -8,30 +8,30 @@ use std::path::PathBuf;
 /// What `cloud-storage` does.
 #[derive(Debug, Subcommand)]
 pub enum CloudCommand {
-    /// List all cloud storages and who has keys for them.
+    /// List all cloud storages, and the users and VOs with keys for them.
     #[command(after_help = "Example:\n  penstock cloud-storage list --dir cern")]
     List(SettingsArgs),
-    /// Let a cloud storage be reached: its host, without port and bucket.
+    /// Add a cloud storage by its host, without port and bucket.
     #[command(after_help = "Examples:\n  \
         penstock cloud-storage add --dir cern S3:s3.example.org\n  \
         penstock cloud-storage add --dir cern S3:s3.amazonaws.com --region eu-west-3\n\n\
-        Files there are written s3s://HOST[:PORT]/BUCKET/KEY; where the bucket stands before the host's name, \
-        s3s://BUCKET.HOST/KEY. Without --region the host's name or the server tells it.")]
+        The URL of a file is s3s://HOST[:PORT]/BUCKET/KEY, or s3s://BUCKET.HOST/KEY if the bucket is part of the host \
+        name. Without --region, the region is found from the host name or asked from the server.")]
     Add(CloudAddArgs),
-    /// Let it be reached no more, and forget all keys for it.
+    /// Remove a cloud storage and all keys for it.
     #[command(
         after_help = "Example:\n  penstock cloud-storage remove --dir cern S3:s3.example.org"
     )]
     Remove(CloudNameArgs),
-    /// Let a user or a VO use keys there, in the place of any that they had.
+    /// Set the keys of a user or a VO. They replace earlier ones.
     #[command(after_help = "Examples:\n  \
         penstock cloud-storage grant --dir cern S3:s3.example.org --vo dteam --keys keys.txt\n  \
         vault read … | penstock cloud-storage grant --dir cern S3:s3.example.org --user '/DC=org/CN=Alice' --keys -\n\n\
-        The keys are lines: access_key = …, secret_key = …, and session_token = … for temporary ones; the names of \
-        Amazon's own tools (aws_access_key_id and so on) do as well. The service stores them sealed and never tells \
-        them again. The next attempt of each transfer uses them.")]
+        The key file has the lines access_key = …, secret_key = …, and for temporary keys session_token = …; the names \
+        that Amazon's own tools use (aws_access_key_id and so on) are accepted too. The service stores the keys encrypted \
+        and never shows them again. The next attempt of each transfer uses them.")]
     Grant(CloudGrantArgs),
-    /// Forget the keys of a user or a VO.
+    /// Remove the keys of a user or a VO.
     #[command(
         after_help = "Example:\n  penstock cloud-storage revoke --dir cern S3:s3.example.org --vo dteam"
     )]
@@ -69,7 +69,7 @@ pub struct Holder {
     /// ISSUER#SUBJECT.
     #[arg(long, value_name = "DN")]
     pub user: Option<String>,
-    /// A VO: for all its members who have no keys of their own.
+    /// A VO: the keys are for all members without keys of their own.
     #[arg(long)]
     pub vo: Option<String>,
 }
@@ -82,7 +82,7 @@ pub struct CloudGrantArgs {
     /// Whose.
     #[command(flatten)]
     pub holder: Holder,
-    /// A file with the keys that only its owner can read, or - for standard input.
+    /// A file with the keys, readable by its owner only, or - for standard input.
     #[arg(long, value_name = "FILE|-")]
     pub keys: PathBuf,
     /// The service.

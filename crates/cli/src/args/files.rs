@@ -9,18 +9,18 @@ use url::Url;
 /// Options of `copy`.
 #[derive(Debug, Args)]
 pub struct CopyArgs {
-    /// A local path, file: URL, or https:// or davs:// URL.
+    /// The source: a local path, or a file:, https:// or davs:// URL.
     pub source: String,
-    /// Likewise.
+    /// The destination, written in the same way.
     pub destination: String,
-    /// Files at once.
+    /// Number of files to copy at the same time.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parallel: u16,
-    /// Copy also what is there already, replacing it. Without it, a file with the same content is skipped and
-    /// one with another content is an error.
+    /// Replace existing files. Without it, a file with the same content is skipped, and a file with different content is
+    /// an error.
     #[arg(long)]
     pub overwrite: bool,
-    /// The algorithm to compare with.
+    /// The checksum algorithm: adler32, crc32c, md5 or sha-256.
     #[arg(long, default_value = "adler32", value_parser = parse_algorithm)]
     pub checksum: ChecksumAlgorithm,
     /// Tokens and trust.
@@ -37,7 +37,7 @@ pub struct LsArgs {
     /// Show type, size and time.
     #[arg(short, long)]
     pub long: bool,
-    /// List directories below as well.
+    /// List subdirectories as well.
     #[arg(short, long)]
     pub recursive: bool,
     /// Tokens and trust.
@@ -48,7 +48,7 @@ pub struct LsArgs {
 /// Options of `stat` and `cat`.
 #[derive(Debug, Args)]
 pub struct UrlArgs {
-    /// What to look at.
+    /// The files or directories.
     #[arg(required = true, value_parser = parse_url)]
     pub urls: Vec<Url>,
     /// Tokens and trust.
@@ -59,16 +59,16 @@ pub struct UrlArgs {
 /// Options of `share`.
 #[derive(Debug, Args)]
 pub struct ShareArgs {
-    /// What to share: the link reaches that and what is below it.
+    /// The file or directory to share; a directory with everything below it.
     #[arg(value_parser = parse_url)]
     pub url: Url,
-    /// How long the link is good.
+    /// How long the link is valid.
     #[arg(long = "for", value_name = "SPAN", default_value = "12h")]
     pub span: Span,
-    /// Let others see names and write new files there, but read and replace none.
+    /// Let others list and upload new files, but not read or replace any.
     #[arg(long)]
     pub upload: bool,
-    /// Let others see names only.
+    /// Let others list names only.
     #[arg(long, conflicts_with = "upload")]
     pub list: bool,
     /// Tokens and trust.
@@ -79,10 +79,10 @@ pub struct ShareArgs {
 /// Options of `rm`.
 #[derive(Debug, Args)]
 pub struct RmArgs {
-    /// What to delete.
+    /// The files or directories to delete.
     #[arg(required = true, value_parser = parse_url)]
     pub urls: Vec<Url>,
-    /// Directories too, with all that is in them.
+    /// Delete directories too, with their contents.
     #[arg(short, long)]
     pub recursive: bool,
     /// Tokens and trust.
@@ -93,10 +93,10 @@ pub struct RmArgs {
 /// Options of `mkdir`.
 #[derive(Debug, Args)]
 pub struct MkdirArgs {
-    /// What to make.
+    /// The directories to create.
     #[arg(required = true, value_parser = parse_url)]
     pub urls: Vec<Url>,
-    /// Make missing parents; a directory that exists is fine.
+    /// Create missing parent directories, and accept directories that exist.
     #[arg(short, long)]
     pub parents: bool,
     /// Tokens and trust.
@@ -107,7 +107,7 @@ pub struct MkdirArgs {
 /// Options of `checksum`.
 #[derive(Debug, Args)]
 pub struct ChecksumArgs {
-    /// Files.
+    /// The files.
     #[arg(required = true, value_parser = parse_url)]
     pub urls: Vec<Url>,
     /// adler32, crc32c, md5 or sha-256.
@@ -134,7 +134,7 @@ pub fn parse_url(text: &str) -> Result<Url, String> {
     }
     match url.username().is_empty() && url.password().is_none() {
         true => Ok(url),
-        false => Err("it carries credentials; use --token-file instead".to_owned()),
+        false => Err("the URL contains credentials; use --token-file instead".to_owned()),
     }
 }
 

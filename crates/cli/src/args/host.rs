@@ -9,17 +9,17 @@ use std::str::FromStr;
 /// Options of `host`.
 #[derive(Debug, Args)]
 pub struct HostArgs {
-    /// Or compare hosts.
+    /// Compare hosts instead.
     #[command(subcommand)]
     pub command: Option<HostCommand>,
     /// How far back to look.
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub since: Span,
-    /// With --json: the interval of one point. Default: whatever fits the window.
+    /// With --json: the interval between points. Default: chosen to suit the window.
     #[arg(long, value_name = "TIME")]
     pub resolution: Option<Span>,
-    /// Read the minutes in the directory of --dir, on the host itself, without the service. So it is done where the site has
-    /// no transfer service.
+    /// Read the stored minutes below --dir on the host itself, without a running service. Use it also at a site without a
+    /// transfer service.
     #[arg(long)]
     pub offline: bool,
     /// The service.
@@ -30,7 +30,7 @@ pub struct HostArgs {
 /// What else can be done with samples of hosts.
 #[derive(Debug, Subcommand)]
 pub enum HostCommand {
-    /// Find the facts that separate slow hosts from fast ones.
+    /// Find the settings that only slow hosts have.
     #[command(after_help = "Examples:\n  \
         penstock host --dir cern --since 10m --json > cern.json   # on each host, while all do the same work\n  \
         penstock host compare cern.json lyon.json ral.json\n  \
@@ -44,7 +44,7 @@ pub struct HostCompareArgs {
     /// Reports of `penstock host --json`, one for each host.
     #[arg(required = true, num_args = 2..)]
     pub reports: Vec<PathBuf>,
-    /// The rate of a host, by its name in the report or the name of the file. Default: what its WAN interfaces carried.
+    /// The rate of a host, given by its name in the report or by the file name. Default: the traffic of its WAN interfaces.
     #[arg(long = "rate", value_name = "HOST=SPEED")]
     pub rates: Vec<NamedRate>,
 }

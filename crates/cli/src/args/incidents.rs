@@ -8,13 +8,13 @@ use penstock_model::IncidentClass;
 /// Options of `incidents`.
 #[derive(Debug, Args)]
 pub struct IncidentsArgs {
-    /// What to do; without it: list.
+    /// What to do. Default: list.
     #[command(subcommand)]
     pub command: Option<IncidentsCommand>,
-    /// Those that were first seen in this month (UTC), such as 2026-11.
+    /// Only incidents that were first seen in this month (UTC), such as 2026-11.
     #[arg(long, value_name = "MONTH", conflicts_with_all = ["since", "until"])]
     pub month: Option<Month>,
-    /// Only this class: storage, network, service, tape, client or unexplained. Shares of months are of all classes.
+    /// Only this class: storage, network, service, tape, client or unexplained. Monthly shares still count all classes.
     #[arg(long, value_name = "CLASS", value_parser = incident_class)]
     pub class: Option<IncidentClass>,
     /// Which time of which record.
@@ -25,14 +25,15 @@ pub struct IncidentsArgs {
 /// What `incidents` does with one.
 #[derive(Debug, Subcommand)]
 pub enum IncidentsCommand {
-    /// Show one incident: what, since when, how much, how it is known, what helps.
+    /// Show one incident: what happened, since when, how much was lost, the evidence, and what to do.
     #[command(after_help = "Example:\n  penstock incidents show --dir cern 6931bd80-1c9a44f2")]
     Show(IncidentArgs),
-    /// Write a ticket that the administrators of the place can act on.
+    /// Print a ticket text for the administrators who can fix the cause.
     #[command(
         after_help = "Examples:\n  penstock incidents ticket --dir cern 6931bd80-1c9a44f2 > ticket.txt\n  \
         penstock incidents ticket --dir cern --offline 6931bd80-1c9a44f2\n\n\
-        What happens, since when, how that is known with numbers and times (UTC), what is asked, how to verify."
+        The ticket says what happens and since when, the evidence with numbers and times (UTC), what to do, and how to \
+        verify the fix."
     )]
     Ticket(IncidentArgs),
 }
@@ -40,7 +41,7 @@ pub enum IncidentsCommand {
 /// Which incident.
 #[derive(Debug, Args)]
 pub struct IncidentArgs {
-    /// Its id, as the list shows it. It is looked for with the options of the list.
+    /// Its id, as the list shows it. Give the same options as for the list.
     pub id: IncidentId,
     /// Which time of which record.
     #[command(flatten)]

@@ -13,11 +13,11 @@ use std::path::PathBuf;
 /// Which ends of a transfer have their checksum verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Verify {
-    /// Source and destination, and both against the given value.
+    /// Source and destination, each against the given checksum.
     Both,
-    /// The source against the given value.
+    /// The source against the given checksum.
     Source,
-    /// The destination against the given value or the source's.
+    /// The destination against the given checksum, or that of the source.
     Target,
     /// Neither.
     None,
@@ -26,12 +26,12 @@ pub enum Verify {
 /// Options of `submit`.
 #[derive(Debug, Args)]
 pub struct SubmitArgs {
-    /// Where the file is.
+    /// The URL of the source.
     #[arg(required_unless_present = "jobfile", requires = "destination")]
     pub source: Option<String>,
-    /// Where it goes.
+    /// The URL of the destination.
     pub destination: Option<String>,
-    /// What its content must be, as ALGORITHM:hex.
+    /// The checksum that the file must have, as ALGORITHM:hex.
     pub checksum: Option<String>,
     /// A list of files: `source destination [ALGORITHM:checksum]` per line. `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "destination", "checksum"])]
@@ -40,28 +40,28 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "N", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub files_per_job: u32,
-    /// Wait until everything has ended, with progress.
+    /// Wait until all jobs have ended, and show progress.
     #[arg(long)]
     pub wait: bool,
-    /// Replace destinations that exist.
+    /// Replace existing destination files.
     #[arg(long)]
     pub overwrite: bool,
     /// Which checksums to verify.
     #[arg(long, value_enum, default_value_t = Verify::Both)]
     pub verify: Verify,
-    /// Retries per file. Default: what the service is configured for.
+    /// Retries per file. Default: that of the service.
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
-    /// 1 (least urgent) to 5.
+    /// Priority, from 1 (least urgent) to 5.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
     pub priority: u8,
-    /// The share label.
+    /// The activity, which decides the job's share of the VO's slots.
     #[arg(long, default_value = "default")]
     pub activity: String,
-    /// A token for the sources, when it is another one. A file.
+    /// A file with the token for the sources, if they need a different one.
     #[arg(long, value_name = "FILE")]
     pub source_token_file: Option<PathBuf>,
-    /// A token for the destinations, when it is another one. A file.
+    /// A file with the token for the destinations, if they need a different one.
     #[arg(long, value_name = "FILE")]
     pub destination_token_file: Option<PathBuf>,
     /// The service.
@@ -91,10 +91,10 @@ fn one_of<const N: usize>(states: [&'static str; N]) -> impl TypedValueParser<Va
 /// Options of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only jobs in this state; repeat it for more. Default: all that have not ended.
+    /// Only jobs in this state; repeat it for more. Default: all open jobs.
     #[arg(long = "state", ignore_case = true, value_parser = one_of(JobState::ALL.map(JobState::name)))]
     pub states: Vec<String>,
-    /// How many at most.
+    /// Maximum number of jobs.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub limit: u32,
     /// The service.
@@ -116,9 +116,9 @@ pub struct CancelArgs {
 /// Options of `find`.
 #[derive(Debug, Args)]
 pub struct FindArgs {
-    /// Parts of the addresses, all of which must be there; or a job's id; or a transfer's number.
+    /// Parts of the source or destination URL, all of which must match; or a job's id; or a transfer's number.
     pub words: Vec<String>,
-    /// A host at one of its ends, whatever the scheme and the port.
+    /// Only transfers from or to this host, with any scheme and port.
     #[arg(long)]
     pub host: Option<String>,
     /// The source's scheme and host without port.
@@ -127,19 +127,19 @@ pub struct FindArgs {
     /// The destination's, likewise.
     #[arg(long = "to", value_name = "STORAGE")]
     pub destination: Option<String>,
-    /// Only those in this state; repeat it for more.
+    /// Only transfers in this state; repeat it for more.
     #[arg(long = "state", ignore_case = true, value_parser = one_of(TransferState::FTS_NAMES))]
     pub states: Vec<String>,
-    /// On behalf of this VO.
+    /// Only transfers of this VO.
     #[arg(long)]
     pub vo: Option<String>,
-    /// How long ago it was submitted at most; `0s` looks at all. Default: a week, but for a job's files any time.
+    /// Only transfers submitted within this time; `0s` for all. Default: a week; for a job's id, all.
     #[arg(long)]
     pub since: Option<Span>,
-    /// How many at most.
+    /// Maximum number of transfers.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub limit: u32,
-    /// Only what is older than the transfer with this number: goes on where another search has stopped.
+    /// Only transfers older than the one with this number: continues an earlier search.
     #[arg(long, value_name = "NUMBER")]
     pub before: Option<u64>,
     /// The service.
@@ -151,7 +151,7 @@ pub struct FindArgs {
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// A job's id, a transfer's number or a drop's id; or one of the words `transfer`, `job`, `file`, `path`, `link`,
-    /// `vo`, `server`, `pool`, `drop` and then its name. Without it: where rates fell and rose.
+    /// `vo`, `server`, `pool`, `drop`, followed by a name. Default: list the drops and rises of rates.
     pub subject: Option<String>,
     /// The name, after one of these words.
     pub name: Option<String>,
@@ -160,14 +160,14 @@ pub struct ExplainArgs {
     pub record: RecordArgs,
 }
 
-/// Which time of which record is looked at.
+/// Which record to read, and for which time.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
-    /// From this time on: a moment, or so long ago. Default: 24 h ago; for incidents 30 days ago; with a drop's id, one day
-    /// before the drop.
+    /// Start of the time window: a time such as 2026-11-24T03:00:00Z, or an age such as 2h. Default: 24 h ago; for
+    /// incidents 30 days ago; with a drop's id, one day before the drop.
     #[arg(long, value_name = "TIME")]
     pub since: Option<PointInTime>,
-    /// Before this time. Default: now; for a drop, a day after its begin.
+    /// End of the time window. Default: now; for a drop, one day after it began.
     #[arg(long, value_name = "TIME")]
     pub until: Option<PointInTime>,
     /// Whose rates.
@@ -176,13 +176,13 @@ pub struct RecordArgs {
     /// Length of an interval. Default: a minute, longer for windows beyond a week.
     #[arg(long, value_name = "DURATION")]
     pub resolution: Option<Span>,
-    /// Read the record of the site at --dir, whose service need not run.
+    /// Read the record of the site at --dir directly; its service does not have to run.
     #[arg(long, conflicts_with = "records")]
     pub offline: bool,
-    /// Read a directory of records that `penstock ingest` has made. Without --since, all of it.
+    /// Read a directory of records made by `penstock ingest`. Without --since, all of it.
     #[arg(long, value_name = "DIR")]
     pub records: Option<PathBuf>,
-    /// Which view of the records: vo or site. Default: that which names both ends of more attempts.
+    /// Which view of the records: vo or site. Default: the one that names both ends of more attempts.
     #[arg(long, value_name = "VIEW", requires = "records", value_parser = row_view)]
     pub view: Option<View>,
     /// The service.

@@ -9,18 +9,18 @@ use penstock_model::quantity::Span;
 /// What `mute` does.
 #[derive(Debug, Subcommand)]
 pub enum MuteCommand {
-    /// Send no alerts of some incidents for a while; in the place of a mute of the same scope.
+    /// Suppress alerts for some incidents for a limited time. Replaces a mute with the same scope.
     #[command(after_help = "Examples:\n  \
         penstock mute add --dir cern --link 'se1.cern.ch-*' --for 4h --why 'new disk servers'\n  \
         penstock mute add --dir cern --vo dteam --for 2d --why 'tests of dteam'\n  \
         penstock mute add --dir cern --class tape --for 8h --why 'maintenance of the library'\n\n\
-        An incident is muted when the mute covers all of it: all its links, or all VOs that move files on them. What was \
-        alerted before is still told to be over.")]
+        An incident is muted when the mute covers all of it: all its links, or all VOs that move files on them. If an alert \
+        was sent before the mute, the end of that incident is still reported.")]
     Add(MuteAddArgs),
-    /// List mutes that have not expired, with the alerts that each has suppressed.
+    /// List active mutes, with the number of alerts that each has suppressed.
     #[command(after_help = "Example:\n  penstock mute list --dir cern")]
     List(MuteListArgs),
-    /// Remove a mute before its expiry. What is open is alerted at once.
+    /// Remove a mute before its expiry. Open incidents are alerted at once.
     #[command(
         after_help = "Examples:\n  penstock mute remove --dir cern --class tape\n  \
         penstock mute remove --dir cern --link 'se1.cern.ch-*'"
@@ -32,13 +32,13 @@ pub enum MuteCommand {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct MuteScopeArgs {
-    /// Of this link: SOURCE-DESTINATION, each by its host or with its scheme, or `*`.
+    /// Incidents of this link: SOURCE-DESTINATION, each as host, with or without scheme, or `*`.
     #[arg(long, value_name = "LINK")]
     pub link: Option<String>,
-    /// Of links on which only this VO moves files.
+    /// Incidents of links on which only this VO moves files.
     #[arg(long)]
     pub vo: Option<String>,
-    /// Of this class: storage, network, service, tape, client or unexplained.
+    /// Incidents of this class: storage, network, service, tape, client or unexplained.
     #[arg(long, value_name = "CLASS", value_parser = incident_class)]
     pub class: Option<IncidentClass>,
 }
@@ -49,10 +49,10 @@ pub struct MuteAddArgs {
     /// Of which incidents.
     #[command(flatten)]
     pub scope: MuteScopeArgs,
-    /// For so long, 90 days at most.
+    /// How long the mute lasts, 90 days at most.
     #[arg(long = "for", value_name = "TIME")]
     pub span: Span,
-    /// Why; others see it in the list.
+    /// The reason, shown in the list.
     #[arg(long, value_name = "TEXT")]
     pub why: String,
     /// The service.

@@ -10,13 +10,13 @@ use penstock_model::text::one_line;
 #[derive(Debug, Default, Args)]
 #[group(id = "population", multiple = false)]
 pub struct PopulationArgs {
-    /// Only this link: SOURCE-DESTINATION, each by its host or with its scheme, or `*`.
+    /// Only this link: SOURCE-DESTINATION, each as host, with or without scheme, or `*`.
     #[arg(long, value_name = "LINK", value_parser = link_name)]
     pub link: Option<String>,
-    /// Each link on which files of this VO move or wait.
+    /// Each link with moving or queued files of this VO.
     #[arg(long, value_name = "VO")]
     pub vo: Option<String>,
-    /// All links of this storage element together, those into it and those out of it: its host, or with its scheme.
+    /// All links to and from this storage element together: its host, with or without scheme.
     #[arg(long, value_name = "HOST")]
     pub server: Option<String>,
     /// This pool of the site's own storage element.
@@ -67,14 +67,14 @@ impl NamedPopulation {
     pub fn unknown(&self) -> String {
         let name = one_line(&self.name);
         match self.word {
-            "vo" => format!("no files of a VO '{name}' were to be moved"),
+            "vo" => format!("no transfers of VO '{name}' in this time"),
             "server" => {
-                format!("no files were to be moved into or out of a storage element '{name}'")
+                format!("no transfers to or from storage element '{name}' in this time")
             }
             "pool" => format!(
-                "the site has no pool '{name}' of which something was recorded; pools of other sites are known to these only"
+                "no pool '{name}' has records at this site; pools of other sites are recorded there only"
             ),
-            _ => format!("no link is called '{name}' among those on which files were to be moved"),
+            _ => format!("no transfers on a link '{name}' in this time"),
         }
     }
 }

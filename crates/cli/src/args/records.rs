@@ -33,7 +33,7 @@ impl FromStr for PointInTime {
             return Ok(PointInTime::Moment(moment));
         }
         text.parse().map(PointInTime::Ago).map_err(|_| {
-            format!("'{text}' is no time; write for example 2026-11-24T03:00:00Z, or 2h for two hours ago")
+            format!("'{text}' is not a time; write for example 2026-11-24T03:00:00Z, or 2h for two hours ago")
         })
     }
 }
@@ -70,10 +70,10 @@ impl PointInTime {
 /// Which rows.
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// From this time on: a moment, or so long ago. Default: all.
+    /// Start of the time window: a time such as 2026-11-24T03:00:00Z, or an age such as 2h. Default: no limit.
     #[arg(long, value_name = "TIME")]
     pub since: Option<PointInTime>,
-    /// Before this time.
+    /// End of the time window. Default: no limit.
     #[arg(long, value_name = "TIME")]
     pub until: Option<PointInTime>,
 }
@@ -91,15 +91,15 @@ impl WindowArgs {
 /// What a source writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SourceFormat {
-    /// FTS3's monitoring messages, a JSON a line.
+    /// FTS3's monitoring messages, one JSON document per line.
     Fts,
     /// dCache's billing files, text or JSON.
     Dcache,
-    /// XRootD's monitoring: datagrams as they come (--listen), or a capture of tcpdump.
+    /// XRootD's monitoring: live datagrams (--listen), or a capture by tcpdump.
     Xrootd,
-    /// Rucio's traces and messages, a JSON a line.
+    /// Rucio's traces and messages, one JSON document per line.
     Rucio,
-    /// Any log, by a mapping file (--mapping): HPSS, TReqS, CTA, Enstore.
+    /// Any log, read with a mapping file (--mapping): HPSS, TReqS, CTA, Enstore.
     Log,
     /// `ss -tinm`.
     Ss,
@@ -136,36 +136,36 @@ impl SourceFormat {
 
 fn network(text: &str) -> Result<Network, String> {
     Network::parse(text).ok_or_else(|| {
-        format!("'{text}' is no network; write for example 192.0.2.7 or 192.0.2.0/24")
+        format!("'{text}' is not a network; write for example 192.0.2.7 or 192.0.2.0/24")
     })
 }
 
 fn zone(text: &str) -> Result<i64, String> {
     let zone = times::zone_milliseconds(text);
-    zone.ok_or_else(|| format!("'{text}' is no zone; write for example +01:00 or Z"))
+    zone.ok_or_else(|| format!("'{text}' is not a time zone; write for example +01:00 or Z"))
 }
 
 /// Options of `ingest`.
 #[derive(Debug, Args)]
 pub struct IngestArgs {
-    /// What they hold.
+    /// The format of the input.
     pub format: SourceFormat,
     /// The files; `-` is standard input.
     pub files: Vec<PathBuf>,
-    /// The directory of records; it is made when there is none.
+    /// The directory of records; it is created if it does not exist.
     #[arg(long, value_name = "DIR")]
     pub into: PathBuf,
-    /// Go on with what is appended to the files, until SIGTERM or Ctrl-C.
+    /// Continue to read what is appended to the files, until SIGTERM or Ctrl-C.
     #[arg(long, conflicts_with = "listen")]
     pub follow: bool,
-    /// Take datagrams of XRootD's monitoring here, until SIGTERM or Ctrl-C.
+    /// Receive datagrams of XRootD's monitoring at this address, until SIGTERM or Ctrl-C.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Take datagrams of these addresses, such as 192.0.2.0/24; may be repeated. Default: of this machine only. Nothing
-    /// but its address says whose a datagram is: name the networks of your own servers.
+    /// Accept datagrams from this network, such as 192.0.2.0/24; repeat it for more. Default: this machine only. Datagrams
+    /// are not authenticated in any other way: name only the networks of your own servers.
     #[arg(long, value_name = "NETWORK", requires = "listen", value_parser = network)]
     pub from: Vec<Network>,
-    /// Stop listening when less is free where the records are.
+    /// Stop listening when the file system of the records has less free space.
     #[arg(
         long,
         value_name = "SIZE",
@@ -173,28 +173,28 @@ pub struct IngestArgs {
         default_value = "1 GiB"
     )]
     pub free_min: Size,
-    /// The year of dates that have none.
+    /// The year of dates without one.
     #[arg(long)]
     pub year: Option<i64>,
-    /// The zone of times that have none. Default: UTC.
+    /// The time zone of times without one. Default: UTC.
     #[arg(long, value_parser = zone, allow_hyphen_values = true)]
     pub zone: Option<i64>,
-    /// When a capture was made that tells no time.
+    /// When a capture without timestamps was made.
     #[arg(long, value_name = "TIME")]
     pub at: Option<PointInTime>,
-    /// The machine of a capture; of a billing file, the storage element.
+    /// The host on which a capture was made, or the storage element of a billing file.
     #[arg(long)]
     pub server: Option<String>,
-    /// The data challenge that all of it is part of.
+    /// The data challenge that the input belongs to.
     #[arg(long)]
     pub challenge: Option<String>,
     /// The mapping file of a log.
     #[arg(long, value_name = "FILE")]
     pub mapping: Option<PathBuf>,
-    /// dCache's storage classes begin with the name of the VO.
+    /// Take the VO from the beginning of dCache's storage class.
     #[arg(long)]
     pub storage_class_is_vo: bool,
-    /// The name of the source in rows. Default: format and file name.
+    /// The name of the source in the rows. Default: format and file name.
     #[arg(long)]
     pub source: Option<String>,
 }
@@ -202,9 +202,9 @@ pub struct IngestArgs {
 /// How records are exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// A line of JSON for each row.
+    /// One line of JSON per row.
     Ndjson,
-    /// A Parquet file for each family of rows, in a directory.
+    /// A directory with one Parquet file per family of rows.
     Parquet,
 }
 
@@ -216,22 +216,22 @@ pub enum RecordsCommand {
         penstock records show records --since 1d --limit 20\n  \
         penstock records show records --family incident\n  \
         penstock records show records --since 2026-11-24T03:00:00Z --until 2026-11-24T04:00:00Z --json\n\n\
-        Times are UTC; in rows, milliseconds since 1970-01-01T00:00:00Z.")]
+        Times are UTC; rows contain milliseconds since 1970-01-01T00:00:00Z.")]
     Show(RecordsShowArgs),
-    /// Write rows to files that others read.
+    /// Export rows to files for other programs.
     Export(RecordsExportArgs),
-    /// Take what a site has recorded itself: its transfers, and what passed its storage element.
+    /// Collect a site's own records: its transfers, and the traffic of its storage element.
     Collect(RecordsCollectArgs),
-    /// Take exported rows.
+    /// Import exported rows.
     Import(RecordsImportArgs),
-    /// Remove whole days that are old.
+    /// Remove old records, whole days at a time.
     Remove(RecordsRemoveArgs),
 }
 
 fn family(text: &str) -> Result<Family, String> {
     Family::from_word(text).ok_or_else(|| {
         let words: Vec<&str> = Family::ALL.iter().map(|family| family.word()).collect();
-        format!("there are {}", words.join(", "))
+        format!("the families are {}", words.join(", "))
     })
 }
 
@@ -246,7 +246,7 @@ pub struct RecordsShowArgs {
     /// Only this family: attempt, sample, change, incident.
     #[arg(long, value_parser = family)]
     pub family: Option<Family>,
-    /// How many rows are printed at most.
+    /// Maximum number of rows to print.
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
 }
@@ -256,10 +256,10 @@ pub struct RecordsShowArgs {
 pub struct RecordsExportArgs {
     /// The directory of records.
     pub directory: PathBuf,
-    /// The file to be written; of Parquet, the directory. It must not exist.
+    /// The file to write; for Parquet, the directory. It must not exist.
     #[arg(long, value_name = "PATH")]
     pub to: PathBuf,
-    /// How they are written.
+    /// The format.
     #[arg(long, value_enum, default_value = "ndjson")]
     pub format: ExportFormat,
     /// Which rows.
@@ -273,10 +273,10 @@ pub struct RecordsCollectArgs {
     /// The site directory. The site may be running.
     #[arg(long)]
     pub dir: PathBuf,
-    /// The directory of records; it is made when there is none. What was collected before is not taken twice.
+    /// The directory of records; it is created if it does not exist. Rows that were collected before are not added again.
     #[arg(long, value_name = "DIR")]
     pub into: PathBuf,
-    /// Only these books: `vo` for the transfer service, `site` for the storage element. Default: both.
+    /// Only this view: `vo` for the transfer service, `site` for the storage element. Default: both.
     #[arg(long, value_parser = view)]
     pub view: Option<View>,
 }
@@ -284,7 +284,7 @@ pub struct RecordsCollectArgs {
 fn view(text: &str) -> Result<View, String> {
     match View::from_word(text) {
         Some(view @ (View::Vo | View::Site)) => Ok(view),
-        Some(View::Network) | None => Err("a site keeps vo and site".to_owned()),
+        Some(View::Network) | None => Err("the views of a site are vo and site".to_owned()),
     }
 }
 
@@ -292,7 +292,7 @@ fn view(text: &str) -> Result<View, String> {
 pub(crate) fn link_name(text: &str) -> Result<String, String> {
     match LinkId::is_name(text) {
         true => Ok(text.to_owned()),
-        false => Err("a link is called SOURCE-DESTINATION, and either may be *".to_owned()),
+        false => Err("write a link as SOURCE-DESTINATION; either may be *".to_owned()),
     }
 }
 
@@ -304,16 +304,16 @@ pub(super) fn row_view(text: &str) -> Result<View, String> {
 /// Options of `records import`.
 #[derive(Debug, Args)]
 pub struct RecordsImportArgs {
-    /// Files that were exported; of which kind they are is seen.
+    /// Exported files. The format is detected.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-    /// The directory of records; it is made when there is none.
+    /// The directory of records; it is created if it does not exist.
     #[arg(long, value_name = "DIR")]
     pub into: PathBuf,
-    /// Also files with content that was imported before: their rows are then there twice.
+    /// Import files again whose content was imported before. Their rows will be duplicated.
     #[arg(long)]
     pub again: bool,
-    /// Stop, and import nothing, when less is free where the records are.
+    /// Import nothing if the file system of the records has less free space.
     #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
     pub free_min: Size,
 }
@@ -323,7 +323,7 @@ pub struct RecordsImportArgs {
 pub struct RecordsRemoveArgs {
     /// The directory of records.
     pub directory: PathBuf,
-    /// Days that had ended before this time: a moment, or so long ago.
+    /// Remove days that ended before this time: a time, or an age such as 90d.
     #[arg(long, value_name = "TIME")]
     pub before: PointInTime,
 }
@@ -333,11 +333,11 @@ pub struct RecordsRemoveArgs {
 pub enum AccountBy {
     /// VOs.
     Vo,
-    /// From where to where.
+    /// Links: source and destination.
     Link,
-    /// Where bytes came from.
+    /// Sources.
     Source,
-    /// Where bytes went.
+    /// Destinations.
     Destination,
     /// Servers and pools.
     Server,
@@ -351,7 +351,7 @@ pub enum AccountBy {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct AccountArgs {
-    /// Compare two views, or check a table, instead.
+    /// Compare two views or check a published table instead.
     #[command(subcommand)]
     pub command: Option<AccountCommand>,
     /// The directory of records.
@@ -359,13 +359,13 @@ pub struct AccountArgs {
     /// Which rows.
     #[command(flatten)]
     pub window: WindowArgs,
-    /// What the table has rows for.
+    /// How to group the rows of the table.
     #[arg(long, value_enum, default_value = "vo")]
     pub by: AccountBy,
-    /// Write a page with plots and all tables into this file. It needs nothing else and may be sent to others.
+    /// Write a page with plots and all tables to this file. The page is self-contained, so it can be sent to others.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Put storage elements together in the matrix of efficiencies: a TOML file with a line for each cloud, such as
+    /// Group storage elements in the efficiency matrix: a TOML file with one line per cloud, such as
     /// DE = ["se.desy.de", "*.gridka.de"].
     #[arg(long, value_name = "FILE")]
     pub clouds: Option<PathBuf>,
@@ -374,31 +374,30 @@ pub struct AccountArgs {
 /// `penstock account reconcile`.
 #[derive(Debug, Subcommand)]
 pub enum AccountCommand {
-    /// Join what a VO and a site recorded of the same transfers, and tell by what their volumes differ.
+    /// Compare the records of a VO and a site about the same transfers, and explain the difference of their volumes.
     #[command(after_help = "Examples:\n  \
         penstock account reconcile vo-records site-records --since 7d\n  \
         penstock account reconcile vo-records site-records --since 2026-11-01T00:00:00Z --until 2026-11-08T00:00:00Z\n\n\
-        Joined are rows of one copy, which both ends name alike. docs/observe/records.md says how rows are joined. Exits with \
-        0 when all of the difference is explained, with 6 when a residue is left.")]
+        Rows of the same copy are joined by its name, which both ends record (docs/observe/records.md). Exits with 0 when \
+        the whole difference is explained, otherwise with 6.")]
     Reconcile(ReconcileArgs),
-    /// Check a table that somebody published: tell each row that cannot be true, with the arithmetic.
+    /// Check a published table: report each row that contradicts another, with the arithmetic.
     #[command(after_help = "Examples:\n  penstock account published table.json\n  \
         penstock account published table.json --compare ATLAS CMS\n\n\
         table.json: {\"seconds\": 86400, \"total\": {\"name\": \"all\", \"files\": 2, \"volume_bytes\": 20, \"bytes_per_second\": 0, \
         \"mean_file_bytes\": 10}, \"parts\": [ … rows like total … ], \
-        \"rates\": [{\"name\": \"A, by day\", \"of\": \"A\", \"seconds\": 43200, \"bytes_per_second\": 1}]}. `rates` may be left \
-        out: a rate of a period within the window, of a row. Exits with 0 when no row contradicts another, with 6 \
-        when one does.")]
+        \"rates\": [{\"name\": \"A, by day\", \"of\": \"A\", \"seconds\": 43200, \"bytes_per_second\": 1}]}. `rates` is optional: \
+        the rate of a row in a part of the window. Exits with 0 when no row contradicts another, otherwise with 6.")]
     Published(PublishedArgs),
 }
 
 /// Options of `account published`.
 #[derive(Debug, Args)]
 pub struct PublishedArgs {
-    /// JSON: `seconds` of the table's window, the row `total`, and `parts`; of each row name, files, volume_bytes,
-    /// bytes_per_second and mean_file_bytes.
+    /// The table as JSON: `seconds` (length of its window), the row `total`, and `parts`; each row has name, files,
+    /// volume_bytes, bytes_per_second and mean_file_bytes.
     pub table: PathBuf,
-    /// Split the difference of two rates (of rows or of `rates`, by name) into sizes and numbers of files instead.
+    /// Instead, split the difference of two rates (names of rows or of `rates`) into file sizes and numbers of files.
     #[arg(long, num_args = 2, value_names = ["FIRST", "SECOND"])]
     pub compare: Vec<String>,
 }
@@ -413,10 +412,10 @@ pub struct ReconcileArgs {
     /// The window of the first view.
     #[command(flatten)]
     pub window: WindowArgs,
-    /// The second view's window begins here instead.
+    /// Start of the second view's window, if different.
     #[arg(long, value_name = "TIME")]
     pub second_since: Option<PointInTime>,
-    /// The second view's window ends here instead.
+    /// End of the second view's window, if different.
     #[arg(long, value_name = "TIME")]
     pub second_until: Option<PointInTime>,
 }

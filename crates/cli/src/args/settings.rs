@@ -14,16 +14,16 @@ pub enum LinkCommand {
     /// Show one rule.
     #[command(after_help = "Example:\n  penstock link show --dir cern cern-lyon")]
     Show(NamedArgs),
-    /// Make a rule, or change what is said of one.
+    /// Create or change a rule.
     #[command(after_help = "Examples:\n  \
         penstock link set --dir cern cern-lyon --from https://se.cern.ch --to https://se.in2p3.fr --max 80\n  \
-        penstock link set --dir cern into-lyon --to https://se.in2p3.fr --max 200   # from everywhere\n  \
+        penstock link set --dir cern into-lyon --to https://se.in2p3.fr --max 200   # from any source\n  \
         penstock link set --dir cern cern-lyon --max 40 --rate '10 Gb/s'\n  \
-        penstock link set --dir cern cern-lyon --drain on       # before work on the line\n\n\
-        Of several rules that fit a link, the one that names both ends counts, then the one that names the source, \
-        then the one that names the destination. What runs goes on; more starts once fewer run than the new limit.")]
+        penstock link set --dir cern cern-lyon --drain on       # before network maintenance\n\n\
+        If several rules match a link, the one that names both ends applies, then the one that names the source, then the \
+        one that names the destination. Running transfers continue; new ones start when fewer than the new limit run.")]
     Set(LinkSetArgs),
-    /// Remove a rule: what is in the configuration file counts again.
+    /// Remove a rule. The configuration file applies again.
     #[command(after_help = "Example:\n  penstock link remove --dir cern cern-lyon")]
     Remove(NamedArgs),
 }
@@ -31,20 +31,20 @@ pub enum LinkCommand {
 /// What `se` does.
 #[derive(Debug, Subcommand)]
 pub enum SeCommand {
-    /// List all storage elements for which something is set.
+    /// List all storage elements that have settings.
     #[command(after_help = "Example:\n  penstock se list --dir cern")]
     List(SettingsArgs),
-    /// Show what is set for one.
+    /// Show the settings of one storage element.
     #[command(after_help = "Example:\n  penstock se show --dir cern https://se.in2p3.fr")]
     Show(StorageArgs),
-    /// Set limits and notes; what is not said stays, `none` takes back.
+    /// Set limits and notes. Omitted options stay unchanged; `none` removes a setting.
     #[command(after_help = "Examples:\n  \
         penstock se set --dir cern https://se.in2p3.fr --in 100 --out 50\n  \
-        penstock se set --dir cern '*' --in 200             # each that has no limit of its own\n  \
+        penstock se set --dir cern '*' --in 200             # all without a limit of their own\n  \
         penstock se set --dir cern https://se.in2p3.fr --out none --in-rate '2 GB/s'\n  \
-        penstock se set --dir cern https://se.in2p3.fr --drain on   # before work on it")]
+        penstock se set --dir cern https://se.in2p3.fr --drain on   # before maintenance")]
     Set(SeSetArgs),
-    /// Remove all that is set for one.
+    /// Remove all settings of one storage element.
     #[command(after_help = "Example:\n  penstock se remove --dir cern https://se.in2p3.fr")]
     Remove(StorageArgs),
 }
@@ -52,18 +52,18 @@ pub enum SeCommand {
 /// What `vo-share` does.
 #[derive(Debug, Subcommand)]
 pub enum VoShareCommand {
-    /// List all shares of VOs.
+    /// List the shares of all VOs.
     #[command(after_help = "Example:\n  penstock vo-share list --dir cern")]
     List(SettingsArgs),
-    /// Give a VO a share of the links that fit.
+    /// Set a VO's share of the matching links.
     #[command(after_help = "Examples:\n  \
         penstock vo-share set --dir cern cms 75 --to https://se.in2p3.fr\n  \
         penstock vo-share set --dir cern public 5 --to https://se.in2p3.fr   # all other VOs together\n\n\
-        Shares are in proportion to those of the other VOs that wait. Of several patterns that fit a link only the most \
-        specific one counts. Where any VO has a share, a VO without one, and no `public`, may not go: its files fail, as \
-        those of a VO with share 0 do.")]
+        Shares are relative to those of the other VOs with queued files. If several patterns match a link, only the most \
+        specific one applies. On a link where some VOs have shares and `public` has none, all other VOs are refused: \
+        their files fail, like those of a VO with share 0.")]
     Set(VoShareSetArgs),
-    /// Take it back.
+    /// Remove a VO's share.
     #[command(
         after_help = "Example:\n  penstock vo-share remove --dir cern cms --to https://se.in2p3.fr"
     )]
@@ -73,19 +73,19 @@ pub enum VoShareCommand {
 /// What `activity` does.
 #[derive(Debug, Subcommand)]
 pub enum ActivityCommand {
-    /// List the shares of activities of all VOs.
+    /// List the activity shares of all VOs.
     #[command(after_help = "Example:\n  penstock activity list --dir cern")]
     List(SettingsArgs),
-    /// Show those of one VO.
+    /// Show the activity shares of one VO.
     #[command(after_help = "Example:\n  penstock activity show --dir cern atlas")]
     Show(VoArgs),
-    /// Give the activities of a VO shares of its slots, in the place of any before.
+    /// Set the activity shares of a VO. They replace earlier ones.
     #[command(after_help = "Example:\n  \
         penstock activity set --dir cern atlas 'T0 Export=0.7' 'Production=0.25' default=0.05\n\n\
-        Names count without regard to capitals; what is not named shares `default`, which has the smallest share given \
-        unless it is named.")]
+        Names are not case-sensitive. Activities that are not named share `default`; without a value of its own, it has \
+        the smallest of the given shares.")]
     Set(ActivitySetArgs),
-    /// Take them back: the files of the VO go by age again.
+    /// Remove the activity shares of a VO: its files start in order of age again.
     #[command(after_help = "Example:\n  penstock activity remove --dir cern atlas")]
     Remove(VoArgs),
 }
@@ -93,16 +93,16 @@ pub enum ActivityCommand {
 /// What `authorize` does.
 #[derive(Debug, Subcommand)]
 pub enum AuthorizeCommand {
-    /// List who may change settings beside the administrators.
+    /// List the users who may change settings besides the administrators.
     #[command(after_help = "Example:\n  penstock authorize list --dir cern")]
     List(SettingsArgs),
-    /// Let somebody change settings: all, or those of one storage element and its links.
+    /// Allow a user to change settings: all, or those of one storage element and its links.
     #[command(after_help = "Examples:\n  \
         penstock authorize set --dir cern '/DC=org/CN=Alice'\n  \
         penstock authorize set --dir cern '/DC=org/CN=Bob' --storage https://se.in2p3.fr\n  \
         penstock authorize set --dir cern 'https://iam.example.org/#0b5e7c0e'   # a token's issuer and subject")]
     Set(GrantArgs),
-    /// Take it back: what was granted for one storage element, or all.
+    /// Revoke a right: for one storage element, or all.
     #[command(after_help = "Example:\n  penstock authorize remove --dir cern '/DC=org/CN=Bob'")]
     Remove(GrantArgs),
 }
@@ -128,7 +128,7 @@ pub struct NamedArgs {
 /// Options of commands about a storage element.
 #[derive(Debug, Args)]
 pub struct StorageArgs {
-    /// Scheme and host without port, such as https://se.example.org; or * for each that has nothing of its own.
+    /// Scheme and host without port, such as https://se.example.org; or * for all without settings of their own.
     pub storage: String,
     /// The service.
     #[command(flatten)]
@@ -140,28 +140,29 @@ pub struct StorageArgs {
 pub struct LinkSetArgs {
     /// The rule's symbolic name.
     pub name: String,
-    /// The source's scheme and host without port. A new rule without it is for every source.
+    /// The source's scheme and host without port. A new rule without it applies to every source.
     #[arg(long = "from", value_name = "STORAGE")]
     pub source: Option<String>,
     /// The destination's, likewise.
     #[arg(long = "to", value_name = "STORAGE")]
     pub destination: Option<String>,
-    /// Transfers that may run at once on each link that fits.
+    /// Maximum number of concurrent transfers on each matching link.
     #[arg(long, value_name = "N")]
     pub max: Option<u32>,
-    /// Tuning does not go below.
+    /// Minimum number of concurrent transfers that tuning may choose.
     #[arg(long, value_name = "N")]
     pub min: Option<u32>,
-    /// How far tuning may go: 0 not at all, 1 never above what waits, 2 normally, 3 also for little gain; `none`: 2.
+    /// How far tuning may go: 0 no tuning, 1 never above the number of queued files, 2 normal, 3 also for a small gain;
+    /// `none`: 2.
     #[arg(long, value_name = "MODE", value_parser = number_or_none)]
     pub mode: Option<OrNone<u32>>,
-    /// Who decides how many run: measured, fts3 or fixed; `none`: as the configuration file says.
+    /// How the number of concurrent transfers is found: measured, fts3 or fixed; `none`: as set in the configuration file.
     #[arg(long, value_name = "WHO", value_parser = text_or_none)]
     pub tuning: Option<OrNone<String>>,
-    /// What may move on each link that fits, such as 500 MB/s or 10 Gb/s.
+    /// Rate limit of each matching link, such as 500 MB/s or 10 Gb/s.
     #[arg(long, value_name = "SPEED|none", value_parser = speed_or_none)]
     pub rate: Option<OrNone<Speed>>,
-    /// Let what runs end and start nothing there, or start again.
+    /// on: start no more transfers there, and let running ones finish; off: resume.
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     pub drain: Option<bool>,
     /// The service.
@@ -172,7 +173,7 @@ pub struct LinkSetArgs {
 /// Options of commands about a VO's share of links.
 #[derive(Debug, Args)]
 pub struct VoShareArgs {
-    /// The VO; `public` for all that have no share of their own.
+    /// The VO; `public` for all VOs without a share of their own.
     pub vo: String,
     /// The source's scheme and host without port. Default: every source.
     #[arg(long = "from", value_name = "STORAGE", default_value = "*")]
@@ -188,9 +189,9 @@ pub struct VoShareArgs {
 /// Options of `vo-share set`.
 #[derive(Debug, Args)]
 pub struct VoShareSetArgs {
-    /// The VO; `public` for all that have no share of their own.
+    /// The VO; `public` for all VOs without a share of their own.
     pub vo: String,
-    /// In proportion to the others; 0: nothing of it may go.
+    /// Its weight relative to the other shares; 0: its files are refused.
     pub share: f64,
     /// The source's scheme and host without port. Default: every source.
     #[arg(long = "from", value_name = "STORAGE", default_value = "*")]
@@ -218,10 +219,10 @@ pub struct VoArgs {
 pub struct ActivitySetArgs {
     /// The VO.
     pub vo: String,
-    /// An activity and its share; `default` is for those that are not named.
+    /// An activity and its share; `default` is for activities that are not named.
     #[arg(required = true, value_name = "ACTIVITY=SHARE", value_parser = activity_share)]
     pub shares: Vec<(String, f64)>,
-    /// Keep them, but without effect.
+    /// Store the shares without applying them.
     #[arg(long)]
     pub off: bool,
     /// The service.
@@ -233,7 +234,7 @@ fn activity_share(text: &str) -> Result<(String, f64), String> {
     // A name may have the sign in it.
     let (name, share) = text.rsplit_once('=').ok_or("write ACTIVITY=SHARE")?;
     let number = share.trim().parse();
-    let number = number.map_err(|_| format!("'{share}' is no number"))?;
+    let number = number.map_err(|_| format!("'{share}' is not a number"))?;
     Ok((name.trim().to_owned(), number))
 }
 
@@ -253,7 +254,7 @@ fn number_or_none(text: &str) -> Result<OrNone<u32>, String> {
             let number = text.parse();
             number
                 .map(OrNone::Some)
-                .map_err(|_| format!("'{text}' is no number, and not 'none'"))
+                .map_err(|_| format!("'{text}' is neither a number nor 'none'"))
         }
     }
 }
@@ -283,27 +284,27 @@ fn text_or_none(text: &str) -> Result<OrNone<String>, String> {
 /// Options of `se set`.
 #[derive(Debug, Args)]
 pub struct SeSetArgs {
-    /// Scheme and host without port, such as https://se.example.org; or * for each that has nothing of its own.
+    /// Scheme and host without port, such as https://se.example.org; or * for all without settings of their own.
     pub storage: String,
-    /// Transfers that may write to it at once, over all links.
+    /// Maximum number of concurrent transfers to it, over all links.
     #[arg(long = "in", value_name = "N|none", value_parser = number_or_none)]
     pub inbound: Option<OrNone<u32>>,
-    /// Transfers that may read from it at once, over all links.
+    /// Maximum number of concurrent transfers from it, over all links.
     #[arg(long = "out", value_name = "N|none", value_parser = number_or_none)]
     pub outbound: Option<OrNone<u32>>,
-    /// What may be written to it, over all links, such as 500 MB/s or 10 Gb/s.
+    /// Rate limit for transfers to it, over all links, such as 500 MB/s or 10 Gb/s.
     #[arg(long, value_name = "SPEED|none", value_parser = speed_or_none)]
     pub in_rate: Option<OrNone<Speed>>,
-    /// What may be read from it, over all links.
+    /// Rate limit for transfers from it, over all links.
     #[arg(long, value_name = "SPEED|none", value_parser = speed_or_none)]
     pub out_rate: Option<OrNone<Speed>>,
-    /// Let what runs end and start nothing there, or start again.
+    /// on: start no more transfers there, and let running ones finish; off: resume.
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     pub drain: Option<bool>,
-    /// Where it stands, for people.
+    /// Its site, for information only.
     #[arg(long, value_name = "TEXT|none", value_parser = text_or_none)]
     pub site: Option<OrNone<String>>,
-    /// A note, for people.
+    /// A note, for information only.
     #[arg(long, value_name = "TEXT|none", value_parser = text_or_none)]
     pub note: Option<OrNone<String>>,
     /// The service.
@@ -320,7 +321,7 @@ pub struct GrantArgs {
     /// Only for this storage element and its links.
     #[arg(long, value_name = "STORAGE", conflicts_with = "operation")]
     pub storage: Option<String>,
-    /// What: `config` (change settings, ban) or `transfer` (see and stop everybody's jobs).
+    /// The right: `config` (change settings, ban) or `transfer` (see and cancel the jobs of all users).
     #[arg(long, value_enum, default_value_t = GrantedOperation::Config)]
     pub operation: GrantedOperation,
     /// The service.
@@ -333,7 +334,7 @@ pub struct GrantArgs {
 pub enum GrantedOperation {
     /// Change settings, ban.
     Config,
-    /// See and stop everybody's jobs.
+    /// See and cancel the jobs of all users.
     Transfer,
 }
 
@@ -352,9 +353,9 @@ impl GrantedOperation {
 pub enum DrainVerb {
     /// Show whether it is drained.
     Show,
-    /// Start nothing more; what runs ends, submissions are accepted and wait.
+    /// Start no more transfers; running ones finish, submissions are accepted and queued.
     On,
-    /// Start again.
+    /// Resume.
     Off,
 }
 
@@ -372,7 +373,7 @@ pub struct DrainArgs {
 /// Options of `audit`.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// How many changes at most, newest first.
+    /// Maximum number of changes, newest first.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub limit: u32,
     /// The service.
@@ -383,16 +384,16 @@ pub struct AuditArgs {
 /// Options of `import-fts3`.
 #[derive(Debug, Args)]
 pub struct ImportFts3Args {
-    /// Files with answers of FTS3's /config/…, or the https:// URL of an FTS3.
+    /// Files with responses of FTS3's /config/…, or the https:// URL of an FTS3 server.
     #[arg(required = true, value_name = "FILE|URL")]
     pub sources: Vec<String>,
-    /// Only tell what would change.
+    /// Only show the changes.
     #[arg(long)]
     pub dry_run: bool,
-    /// A token for the FTS3.
+    /// A file with a token for the FTS3 server.
     #[arg(long, value_name = "FILE")]
     pub source_token_file: Option<PathBuf>,
-    /// A hashed directory of CA certificates for the FTS3.
+    /// A hashed directory of CA certificates for the FTS3 server.
     #[arg(long, value_name = "DIR")]
     pub source_capath: Option<PathBuf>,
     /// The service.

@@ -9,24 +9,25 @@ use std::path::PathBuf;
 pub enum SimulateCommand {
     /// Simulate a tape library: replay days of recalls and archiving in seconds, under several rules side by side.
     ///
-    /// Drives, robot and cartridges take as long as a model of their times says (loads, locates over wraps and bands, rewinds,
-    /// file marks, turns); the engine that decides about mounts and orders is the one that is to drive a real library.
+    /// Drives, robot and cartridges follow a time model (loads, locates over wraps and bands, rewinds, file marks, turns).
+    /// Mounts and read orders are decided by the engine that also drives the tape libraries of a storage element.
     ///
     /// The plan is JSON: `library`, `drives`, `recalls`, `archives`, `faults`. docs/tape/simulate.md describes every key.
-    /// Kinds of drives are 9940B, T10000D, TS1160, LTO-7, LTO-8, LTO-9 and LTO-10; `kinds` describes others.
+    /// Built-in kinds of drives are 9940B, T10000D, TS1160, LTO-7, LTO-8, LTO-9 and LTO-10; `kinds` describes others.
     ///
-    /// Rules: `fifo` mounts for each request, `position` gathers for four minutes and reads from where the head is to the end of
-    /// the tape, then from its beginning, as TREQS does, `serpentine` mounts what is worth it and reads in the order in which the drive reaches files soonest.
+    /// Rules: `fifo` mounts a tape for each request; `position` collects requests for four minutes and reads from the head
+    /// to the end of the tape, then from its beginning, as TReqS does; `serpentine` mounts a tape when it is worth it and
+    /// reads in the order in which the drive reaches the files soonest.
     ///
-    /// A log of recalls has the columns seconds,vo,kind,tape,begin_bytes,size_bytes, named in its first line; `seconds` count from
-    /// the begin of the simulation.
+    /// A log of recalls has the columns seconds,vo,kind,tape,begin_bytes,size_bytes, named in its first line; `seconds`
+    /// counts from the start of the simulation.
     ///
     /// Examples:
     ///
-    ///   penstock simulate tape --example > week.json         # a plan to begin with
+    ///   penstock simulate tape --example > week.json         # an example plan
     ///   penstock simulate tape week.json                     # all rules side by side
     ///   penstock simulate tape week.json --policy serpentine --json
-    ///   penstock simulate tape week.json --log recalls.csv   # what a site was asked for, on the plan's library
+    ///   penstock simulate tape week.json --log recalls.csv   # a site's recalls, on the plan's library
     #[command(verbatim_doc_comment)]
     Tape(SimulateTapeArgs),
 }
@@ -37,16 +38,16 @@ pub struct SimulateTapeArgs {
     /// The plan, in JSON.
     #[arg(required_unless_present = "example")]
     pub plan: Option<PathBuf>,
-    /// Print a plan to begin with instead.
+    /// Print an example plan instead.
     #[arg(long, conflicts_with = "plan")]
     pub example: bool,
-    /// Recalls from this log instead of those of the plan.
+    /// Use the recalls of this log instead of the plan's.
     #[arg(long, value_name = "CSV", conflicts_with = "example")]
     pub log: Option<PathBuf>,
-    /// By which rules: fifo, position or serpentine. Repeat it to compare. Default: all.
+    /// The rule: fifo, position or serpentine. Repeat it to compare. Default: all.
     #[arg(long = "policy", value_name = "POLICY")]
     pub policies: Vec<ReadPolicy>,
-    /// Another seed of chance than the plan's.
+    /// The random seed. Default: the plan's.
     #[arg(long)]
     pub seed: Option<u64>,
 }

@@ -10,31 +10,30 @@ use std::path::PathBuf;
 /// Options of `init`.
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// The directory to make. Must not exist, or be empty.
+    /// The directory to create. It must not exist, or be empty.
     #[arg(long)]
     pub dir: PathBuf,
     /// The site's name. Default: the directory's name.
     #[arg(long)]
     pub site: Option<String>,
-    /// A host name or IP address of the site; repeat it for more. The first stands in URLs and, when it is an
-    /// address, is where the doors listen. Default: localhost, reachable from this machine only.
+    /// A host name or IP address of the site; repeat it for more. The first is used in URLs; if it is an address, the
+    /// doors listen on it. Default: localhost, reachable from this machine only.
     #[arg(long = "host", value_name = "NAME|IP")]
     pub hosts: Vec<String>,
     /// The first port: WebDAV door BASE, plain-HTTP door (when configured) BASE+1, transfer service BASE+3.
     #[arg(long = "ports", value_name = "BASE", default_value_t = 8443)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65532))]
     pub ports_base: u16,
-    /// A directory for file data, best one per disk; repeat it for more. A relative path is below the site
+    /// A directory for file data, ideally one per disk; repeat it for more. A relative path is below the site
     /// directory.
     #[arg(long = "pool", value_name = "PATH", default_value = "pools/disk1")]
     pub pools: Vec<PathBuf>,
-    /// A site directory made before: both sites will trust each other's CA and tokens, and allow copies to
-    /// each other.
+    /// An existing site directory: both sites will trust each other's CA and tokens, and allow copies to each other.
     #[arg(long = "peer", value_name = "DIR")]
     pub peers: Vec<PathBuf>,
-    /// A directory with `ca.pem` and `ca.key` of a certificate authority that exists already, such as `ca` of another
-    /// machine of the site: it issues the host certificate, and a copy is kept here. It signs itself, may sign for all
-    /// hosts, and its key has no password. Default: a new authority.
+    /// A directory with `ca.pem` and `ca.key` of an existing certificate authority, such as `ca` of another machine of the
+    /// site. It issues the host certificate, and a copy of it is kept here. It must be self-signed and allowed to sign for
+    /// all hosts, and its key must have no password. Default: a new authority.
     #[arg(long, value_name = "DIR")]
     pub ca: Option<PathBuf>,
 }
@@ -49,7 +48,7 @@ pub struct ServeArgs {
     /// (`info,penstock_protocol=debug`).
     #[arg(long, default_value = "info")]
     pub log: String,
-    /// How long running transfers may take to end after SIGTERM.
+    /// How long to wait for running transfers after SIGTERM.
     #[arg(long, default_value = "30s")]
     pub drain: Span,
 }
@@ -68,21 +67,21 @@ pub struct TokenArgs {
     /// The site directory whose key signs.
     #[arg(long)]
     pub dir: PathBuf,
-    /// What it allows, separated by blanks: storage.read, storage.create, storage.modify, storage.stage,
-    /// storage.poll, each with `:/path`; others are passed on.
+    /// The rights, separated by spaces: storage.read, storage.create, storage.modify, storage.stage, storage.poll, each
+    /// with `:/path`; other scopes are copied unchanged.
     #[arg(long, default_value = "storage.read:/")]
     pub scope: String,
-    /// For which server: its URL, or its bare name, which stands for all its ports; repeat it for more. Default: the
+    /// The server that accepts the token: its URL, or its host name for all its ports; repeat it for more. Default: the
     /// storage element and the transfer service of this site.
     #[arg(long = "audience", value_name = "URL")]
     pub audiences: Vec<String>,
-    /// How long it is valid, at most issuer.token_life_max. Default: 1h, with --admin 30d.
+    /// How long the token is valid, at most issuer.token_life_max. Default: 1h, with --admin 30d.
     #[arg(long)]
     pub lifetime: Option<Span>,
-    /// Make a new token for the site's owner: into admin.token, in the place of the one there.
+    /// Replace admin.token with a new token for the site's owner.
     #[arg(long, conflicts_with_all = ["scope", "audiences", "subject", "groups"])]
     pub admin: bool,
-    /// On whose behalf. Default: the name of the user who runs this.
+    /// The user whom the token stands for. Default: the name of the user who runs the command.
     #[arg(long)]
     pub subject: Option<String>,
     /// A group of the subject, such as /experiment/production; repeat it for more.
@@ -93,32 +92,32 @@ pub struct TokenArgs {
 /// What `key` does.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// List the keys: which sign, which are still believed, and until when.
+    /// List the keys: which of them sign, which are only accepted, and until when.
     #[command(
         after_help = "Examples:\n  penstock key list --dir site\n  penstock key list --dir site --json"
     )]
     List(KeyListArgs),
-    /// Make a new key and retire the present one.
+    /// Create a new key and retire the current one.
     #[command(after_help = "Examples:\n  \
-        penstock key rotate token --dir site         # signs in six hours, when all verifiers know it\n  \
-        penstock key rotate token --now --dir site   # signs in six seconds\n  \
+        penstock key rotate token --dir site         # signs after six hours, when all verifiers know it\n  \
+        penstock key rotate token --now --dir site   # signs after six seconds\n  \
         penstock key rotate macaroon --dir site\n  \
         penstock key rotate credential --dir site\n\n\
-        A running site takes the new key over within seconds. What the old key made is believed until it ends.")]
+        A running site starts to use the new key within seconds. Tokens of the old key stay valid until they expire.")]
     Rotate(KeyRotateArgs),
 }
 
 /// What `authz` does.
 #[derive(Debug, Subcommand)]
 pub enum AuthzCommand {
-    /// Tell what the storage element would answer to somebody at a path, and why.
+    /// Show what the storage element allows a given user to do at a path, and why.
     #[command(after_help = "Examples:\n  \
         penstock authz test /data/f --dir cern --as anonymous\n  \
         penstock authz test /data/f --dir cern --as /DC=org/CN=Alice --fqan /dteam/Role=production\n  \
         penstock authz test /data/f --dir cern --as /tmp/x509up_u1000 --operation read\n  \
         penstock token --dir cern --scope storage.read:/ | penstock authz test /data/f --dir cern --as -\n\n\
-        Exits with 0 when it is allowed (without --operation: when anything is), with 3 when not, and when the \
-        credential is not believed.")]
+        Exits with 0 when the operation is allowed (without --operation: when any is), and with 3 when it is not, or when \
+        the credential is not accepted.")]
     Test(AuthzTestArgs),
 }
 
@@ -131,23 +130,23 @@ pub struct AuthzTestArgs {
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Who asks: a certificate's subject, `anonymous`, a file with a token, macaroon, certificate or proxy, or
-    /// `-` for such from standard input.
+    /// The user: a certificate's subject, `anonymous`, a file with a token, macaroon, certificate or proxy, or `-` to
+    /// read one of these from standard input.
     #[arg(long = "as", value_name = "WHO")]
     pub who: String,
-    /// What they want to do. Default: each operation.
+    /// The operation to test. Default: all.
     #[arg(long)]
     pub operation: Option<OperationName>,
     /// The new path of a rename.
     #[arg(long, value_parser = namespace_path)]
     pub to: Option<NamespacePath>,
-    /// A VOMS attribute that a subject is supposed to have; repeat it for more.
+    /// Assume that the subject has this VOMS attribute; repeat it for more.
     #[arg(long = "fqan", value_name = "FQAN")]
     pub fqans: Vec<String>,
-    /// The authority that is supposed to have signed a subject's certificate, for rules that name one.
+    /// Assume that this authority signed the subject's certificate, for rules that name an authority.
     #[arg(long, value_name = "DN")]
     pub ca: Option<String>,
-    /// The address from which they come, for macaroons that name some.
+    /// Assume that the request comes from this address, for macaroons that are limited to addresses.
     #[arg(long, default_value = "127.0.0.1")]
     pub from: IpAddr,
 }
@@ -155,25 +154,25 @@ pub struct AuthzTestArgs {
 /// What can be done with a path.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum OperationName {
-    /// Get a file's content.
+    /// Read a file's content.
     Read,
-    /// Learn whether it exists, its size and checksum.
+    /// See whether it exists, its size and checksum.
     Stat,
-    /// Learn the names in a directory.
+    /// List a directory.
     List,
-    /// Make a file where there is none.
+    /// Create a new file.
     Create,
     /// Replace a file.
     Modify,
     /// Remove a file or directory.
     Delete,
-    /// Make a directory.
+    /// Create a directory.
     Mkdir,
-    /// Give it another path.
+    /// Move it to another path.
     Rename,
-    /// Bring it from tape.
+    /// Recall it from tape.
     Stage,
-    /// Learn whether it is on tape.
+    /// See whether it is on tape.
     Poll,
 }
 
@@ -196,19 +195,19 @@ pub struct BackupArgs {
     /// The site directory.
     #[arg(long, required_unless_present = "verify", requires = "to")]
     pub dir: Option<PathBuf>,
-    /// The file to make. One of that name is replaced when the new one is whole.
+    /// The file to write. An existing file of that name is replaced once the new one is complete.
     #[arg(long, value_name = "FILE", requires = "dir")]
     pub to: Option<PathBuf>,
-    /// Put the keys that open what is sealed into it as well.
+    /// Include the keys that decrypt the stored credentials.
     #[arg(long, requires = "to")]
     pub with_keys: bool,
-    /// Bytes that are copied in a second at most.
+    /// Copy at most this many bytes per second.
     #[arg(long, value_name = "SIZE", default_value_t = Size(BACKUP_BYTES_PER_SECOND))]
     pub rate: Size,
-    /// Read all of a backup and tell what it holds.
+    /// Read a whole backup, verify it and show what it contains.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dir", "to", "with_keys"])]
     pub verify: Option<PathBuf>,
-    /// This role's part alone. Default: all that the site has; then the namespace goes to FILE.namespace.
+    /// Back up only this part. Default: everything that the site has; the namespace then goes to FILE.namespace.
     #[arg(long, value_name = "PART")]
     pub only: Option<BackupPart>,
 }
@@ -216,9 +215,9 @@ pub struct BackupArgs {
 /// Of what there are backups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackupPart {
-    /// What the transfer service remembers.
+    /// The jobs, history and credentials of the transfer service, and the configuration.
     Transfer,
-    /// The namespace of the storage element: names, sizes, checksums, owners of all files.
+    /// The namespace of the storage element: names, sizes, checksums and owners of all files.
     Namespace,
 }
 
@@ -227,13 +226,13 @@ pub enum BackupPart {
 pub struct RestoreArgs {
     /// The backup.
     pub file: PathBuf,
-    /// The site directory. Without a configuration it gets the backup's.
+    /// The site directory. If it has no configuration, the one in the backup is restored as well.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Keep what is there under another name, and take its place.
+    /// Replace existing data, and keep it under another name.
     #[arg(long)]
     pub replace: bool,
-    /// This role's part alone. Default: FILE, and FILE.namespace if there is one.
+    /// Restore only this part. Default: FILE, and FILE.namespace if there is one.
     #[arg(long, value_name = "PART")]
     pub only: Option<BackupPart>,
 }
@@ -244,19 +243,19 @@ pub struct FsckArgs {
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Enter files that have no entry, follow removals and moves that an older copy of the namespace does not know, correct
-    /// counters and labels. Shows what it will change, and asks.
+    /// Add entries for files without one, apply removals and moves that an older namespace lacks, and correct counters and
+    /// labels. Shows the changes first, and asks.
     #[arg(long)]
     pub repair: bool,
-    /// The same, and remove entries whose data is missing. Entries of a pool that is away or not configured stay: it may come
-    /// back.
+    /// Like --repair, and also remove entries whose data is missing. Entries of a pool that is offline or not configured
+    /// stay, because it may come back.
     #[arg(long)]
     pub remove_missing: bool,
-    /// With --remove-missing: remove entries of this pool only, also when it is away or not configured. Only for a pool that is
-    /// lost for ever.
+    /// With --remove-missing: remove only the entries of this pool, even if it is offline or not configured. Use it only
+    /// for a pool that is permanently lost.
     #[arg(long, value_name = "NAME", requires = "remove_missing")]
     pub pool: Option<String>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub yes: bool,
 }
@@ -267,10 +266,10 @@ pub struct RebuildArgs {
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Tell what the namespace would hold, and make none.
+    /// Only show what the namespace will contain.
     #[arg(long)]
     pub dry_run: bool,
-    /// Keep the namespace that is there under another name, and take its place.
+    /// Replace the existing namespace, and keep it under another name.
     #[arg(long)]
     pub replace: bool,
 }
@@ -286,13 +285,13 @@ pub struct HistoryArgs {
 /// Options of `key rotate`.
 #[derive(Debug, Args)]
 pub struct KeyRotateArgs {
-    /// Which key.
+    /// The key to rotate.
     pub key: RotatedKey,
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Do not wait until verifiers elsewhere have looked at the keys again: they ask for an unknown key, but
-    /// some at most once a minute. Also hastens a key that was published before.
+    /// Do not wait until verifiers at other sites have fetched the keys again: they fetch an unknown key when they first
+    /// see it, but some at most once a minute. Also activates a key that was published before.
     #[arg(long)]
     pub now: bool,
 }
@@ -304,6 +303,6 @@ pub enum RotatedKey {
     Token,
     /// The root key of macaroons.
     Macaroon,
-    /// The key that seals tokens and delegated proxies where they are stored.
+    /// The key that encrypts stored tokens and delegated proxies.
     Credential,
 }

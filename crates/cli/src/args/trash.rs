@@ -13,31 +13,31 @@ use url::Url;
 /// What `trash` does.
 #[derive(Debug, Subcommand)]
 pub enum TrashCommand {
-    /// List removed and replaced files, those that were removed first before others.
+    /// List deleted and overwritten files, oldest first.
     #[command(after_help = "Examples:\n  penstock trash list --dir cern\n  \
         penstock trash list --dir cern /data/run42      # this file, or what was below this directory\n  \
         penstock trash list --dir cern --json | jq '.files[] | select(.removed_by | test(\"alice\"))'\n\n\
-        Each line: number, time of removal (UTC), size, who removed it (with the token issuer, when that is another site's), \
-        path. A path stands there several times when several versions of the file were replaced.")]
+        Each line has number, time of removal (UTC), size, who removed the file (with the token issuer, if it is another \
+        site's) and path. A path is listed several times if several versions of the file were overwritten.")]
     List(TrashListArgs),
-    /// Bring a file back: as it was, where it was, or elsewhere.
+    /// Restore a file unchanged, to its old path or another one.
     #[command(after_help = "Examples:\n  \
         penstock trash restore --dir cern /data/run42/f              # the version that was removed last\n  \
-        penstock trash restore --dir cern 1f3a --to /data/run42/f.old  # an older one, by its number, beside the present one\n  \
-        penstock trash restore --dir cern --recursive /data/run42    # a directory that was removed, with all its files\n  \
+        penstock trash restore --dir cern 1f3a --to /data/run42/f.old  # an older one, by its number, next to the current one\n  \
+        penstock trash restore --dir cern --recursive /data/run42    # a deleted directory, with all its files\n  \
         penstock trash restore --dir cern -r /data/run42 --since 2026-11-24T03:00:00Z --removed-by alice --dry-run\n\n\
-        Of each path the version that was removed last comes back; of a directory also what was deleted from it before it was \
-        deleted itself: --since and --removed-by leave that out, --dry-run shows what is left. Nothing is replaced: where \
-        something stands, say --to. Directories that are gone are made again, owned by the file's owner. Owner, times, \
-        checksums, properties and ETag are those of before.")]
+        For each path, the version that was removed last is restored. For a directory, this includes files that were deleted \
+        from it before the directory itself: limit the selection with --since and --removed-by, and check it with --dry-run. \
+        Existing files are never replaced: use --to for another path. Missing directories are created, owned by the file's \
+        owner. Owner, times, checksums, properties and ETag are restored.")]
     Restore(TrashRestoreArgs),
-    /// Remove files of the trash for good, before their time is over.
+    /// Permanently delete files in the trash before they expire.
     #[command(
         after_help = "Examples:\n  penstock trash empty --dir cern --older-than 12h\n  \
         penstock trash empty --dir cern /data/run42 --yes\n\n\
-        Tells how much it is, and asks. There is no way back. What is in a pool that is not configured or does not answer stays, \
-        is told, and makes the exit code 1. For want of room nothing needs to be done: the oldest trash of a pool gives way to \
-        new files by itself."
+        Shows the number and size of the files, and asks. This cannot be undone. Files in a pool that is not configured or \
+        does not answer stay; they are reported, and the exit code is 1. There is no need to empty the trash when space is \
+        short: new files replace the oldest trash of a pool automatically."
     )]
     Empty(TrashEmptyArgs),
 }
@@ -56,10 +56,10 @@ pub struct DoorArgs {
 /// Options of `trash list`.
 #[derive(Debug, Args)]
 pub struct TrashListArgs {
-    /// Only what was at this path or below it. Default: everything.
+    /// Only files that were at this path or below it. Default: all.
     #[arg(value_parser = namespace_path)]
     pub path: Option<NamespacePath>,
-    /// List so many at most.
+    /// Maximum number of files to list.
     #[arg(long, value_name = "N", default_value = "10000")]
     pub limit: NonZeroUsize,
     /// The storage element.
@@ -70,22 +70,22 @@ pub struct TrashListArgs {
 /// Options of `trash restore`.
 #[derive(Debug, Args)]
 pub struct TrashRestoreArgs {
-    /// Where the file was, beginning with /; or its number, as `trash list` shows it.
+    /// The file's old path, beginning with /; or its number, as `trash list` shows it.
     #[arg(value_name = "PATH|ID")]
     pub what: TrashedName,
-    /// Restore it here, and not where it was. With a slash at the end: into this directory.
+    /// Restore to this path instead of the old one. With a slash at the end: into this directory.
     #[arg(long, value_name = "PATH")]
     pub to: Option<RestorePlace>,
-    /// All files that were below the path; of each the version that was removed last.
+    /// Restore all files that were below the path, each in the version that was removed last.
     #[arg(short, long)]
     pub recursive: bool,
-    /// Only what was removed since then: a time as `trash list` shows it, or how long ago (2h).
+    /// Only files removed since this time: a time as `trash list` shows it, or an age such as 2h.
     #[arg(long, value_name = "TIME")]
     pub since: Option<RemovedSince>,
-    /// Only what they removed, written as `trash list` shows it.
+    /// Only files removed by this user, as `trash list` shows it.
     #[arg(long, value_name = "WHO")]
     pub removed_by: Option<String>,
-    /// Only tell what would come back. What stands in its way is not looked for.
+    /// Only show which files will be restored. Existing files at their paths are not checked for.
     #[arg(long)]
     pub dry_run: bool,
     /// The storage element.
@@ -96,13 +96,13 @@ pub struct TrashRestoreArgs {
 /// Options of `trash empty`.
 #[derive(Debug, Args)]
 pub struct TrashEmptyArgs {
-    /// Only what was at this path or below it. Default: everything.
+    /// Only files that were at this path or below it. Default: all.
     #[arg(value_parser = namespace_path)]
     pub path: Option<NamespacePath>,
-    /// Only what was removed longer ago than this.
+    /// Only files removed longer ago than this.
     #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
     pub older_than: Option<Span>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub yes: bool,
     /// The storage element.
@@ -128,7 +128,7 @@ impl FromStr for TrashedName {
         match u64::from_str_radix(text, 16) {
             Ok(id) => Ok(TrashedName::Id(format!("{id:x}"))),
             Err(_) => Err(format!(
-                "'{text}' is neither a path, which begins with /, nor a number of `penstock trash list`"
+                "'{text}' is neither a path (beginning with /) nor a number from `penstock trash list`"
             )),
         }
     }
@@ -148,7 +148,9 @@ impl FromStr for RestorePlace {
     fn from_str(text: &str) -> Result<RestorePlace, String> {
         let path = namespace_path(text)?;
         match (path.is_root(), text.ends_with('/')) {
-            (true, _) => Err("nothing can be in the place of the root directory; write the whole path that it shall have".to_owned()),
+            (true, _) => {
+                Err("the root directory cannot be replaced; write the full new path".to_owned())
+            }
             (false, true) => Ok(RestorePlace::Into(path)),
             (false, false) => Ok(RestorePlace::At(path)),
         }
@@ -171,7 +173,7 @@ impl FromStr for RemovedSince {
             return Ok(RemovedSince::Moment(moment));
         }
         text.parse().map(RemovedSince::Ago).map_err(|_| {
-            format!("'{text}' is no time; write for example 2026-11-24T03:00:00Z, or 2h for the last two hours")
+            format!("'{text}' is not a time; write for example 2026-11-24T03:00:00Z, or 2h for the last two hours")
         })
     }
 }
@@ -182,7 +184,7 @@ fn whole_seconds(text: &str) -> Result<Span, String> {
     match (span.0.as_secs(), span.0.subsec_nanos()) {
         (1.., 0) => Ok(span),
         _ => Err(
-            "write whole seconds, at least 1s; without --older-than the age does not count"
+            "write whole seconds, at least 1s; without --older-than all ages are included"
                 .to_owned(),
         ),
     }

@@ -13,34 +13,35 @@ use std::path::PathBuf;
 /// Options of `what-if`.
 #[derive(Debug, Args)]
 pub struct WhatIfArgs {
-    /// The site whose record is replayed. Its service may run or not.
+    /// The site whose record is replayed. Its service does not have to run.
     #[arg(long, value_name = "DIR", required_unless_present = "records")]
     pub dir: Option<PathBuf>,
-    /// Replay a directory of records that `penstock ingest` has made. Without --since, all of it.
+    /// Replay a directory of records made by `penstock ingest`. Without --since, all of it.
     #[arg(long, value_name = "DIR", conflicts_with = "dir")]
     pub records: Option<PathBuf>,
-    /// Which view of the records: vo or site. Default: that which names both ends of more attempts.
+    /// Which view of the records: vo or site. Default: the one that names both ends of more attempts.
     #[arg(long, value_name = "VIEW", requires = "records", value_parser = row_view)]
     pub view: Option<View>,
-    /// From this time on: a moment, or so long ago. Default: 24 h ago; with --fix, the begin of the drop.
+    /// Start of the time window: a time such as 2026-11-24T03:00:00Z, or an age such as 2h. Default: 24 h ago; with --fix,
+    /// the start of the drop.
     #[arg(long, value_name = "TIME")]
     pub since: Option<PointInTime>,
-    /// Before this time. Default: now; with --fix, the end of the drop.
+    /// End of the time window. Default: now; with --fix, the end of the drop.
     #[arg(long, value_name = "TIME")]
     pub until: Option<PointInTime>,
-    /// Replay only this link: SOURCE-DESTINATION, each by its host or with its scheme, or `*`.
+    /// Replay only this link: SOURCE-DESTINATION, each as host, with or without scheme, or `*`.
     #[arg(long, value_name = "LINK", value_parser = link_name)]
     pub link: Option<String>,
-    /// An alternative: one change or several with commas between. Repeat it to compare alternatives.
+    /// An alternative: one or more changes, separated by commas. Repeat it to compare alternatives.
     #[arg(long = "set", value_name = "CHANGES")]
     pub alternatives: Vec<Alternative>,
-    /// As a further alternative, what `penstock explain drop` names as the fix of this drop.
+    /// Add the fix that `penstock explain drop` suggests for this drop as an alternative.
     #[arg(long, value_name = "DROP")]
     pub fix: Option<RateChangeId>,
-    /// Length of an interval in which the drop was found: that of `penstock explain` when it told of the drop.
+    /// Interval length with which the drop was found: the --resolution of `penstock explain` that listed it.
     #[arg(long, value_name = "DURATION", requires = "fix")]
     pub resolution: Option<Span>,
-    /// Of chance. Equal questions with equal seeds have equal answers.
+    /// The random seed. The same arguments with the same seed give the same result.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

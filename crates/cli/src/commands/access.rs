@@ -53,7 +53,7 @@ impl AdministratorsDoor {
         let door = args.door.as_ref().or(own.as_ref()).cloned();
         let door = door.ok_or_else(|| {
             CommandError::Usage(
-                "which storage element? give --dir of a site with [storage], or --door URL with --token-file".to_owned(),
+                "name the storage element: --dir of a site with [storage], or --door URL with --token-file".to_owned(),
             )
         })?;
         let is_at = |url: &Option<Url>| url.as_ref().map(Server::of) == Some(Server::of(&door));
@@ -72,8 +72,8 @@ impl AdministratorsDoor {
             }),
             Some(_) | None => {
                 return Err(CommandError::Usage(format!(
-                    "{door} is not the door of the site in --dir, whose administrator's token is shown to no other; give the \
-                     --dir of its own site, or --token-file with a token that it takes"
+                    "{door} is not the door of the site in --dir, and the administrator's token is not sent to other servers; \
+                     use the --dir of its own site, or --token-file with a token that it accepts"
                 )));
             }
         };
@@ -392,7 +392,7 @@ fn read_discovered_token(path: &Path) -> Result<String, CommandError> {
     })?;
     let metadata = file.metadata().map_err(|why| unusable(path, &why))?;
     if !metadata.is_file() {
-        return Err(doubtful(path, "it is no regular file"));
+        return Err(doubtful(path, "it is not a regular file"));
     }
     let (owner, own) = (metadata.uid(), rustix::process::getuid().as_raw());
     if let Some(why) = access_of_others(owner, metadata.mode(), own) {
@@ -409,7 +409,9 @@ fn access_of_others(owner: u32, mode: u32, own: u32) -> Option<String> {
     let others = mode & 0o077;
     (others != 0).then(|| {
         let mode = mode & 0o7777;
-        format!("others than its owner have access to it (mode {mode:04o}); `chmod 600` it")
+        format!(
+            "users other than its owner have access to it (mode {mode:04o}); run `chmod 600` on it"
+        )
     })
 }
 
@@ -422,7 +424,7 @@ fn token_of(file: File, path: &Path) -> Result<String, CommandError> {
     match text.len() as u64 > TOKEN_FILE_BYTES_MAX {
         true => Err(unusable(
             path,
-            &format!("more than {TOKEN_FILE_BYTES_MAX} bytes are no token"),
+            &format!("it has more than {TOKEN_FILE_BYTES_MAX} bytes, too many for a token"),
         )),
         false => Ok(text),
     }
@@ -433,8 +435,8 @@ fn unusable(path: &Path, why: &dyn std::fmt::Display) -> CommandError {
 }
 
 fn doubtful(path: &Path, why: &str) -> CommandError {
-    let remedy = "the command found it by its name and does not use it: remove it, or name a token with --token-file or \
-                  BEARER_TOKEN_FILE";
+    let remedy = "it was found in a default place and is not used for this reason: remove it, or name a token with \
+                  --token-file or BEARER_TOKEN_FILE";
     unusable(path, &format!("{why}; {remedy}"))
 }
 
@@ -445,7 +447,7 @@ fn given(text: &str, origin: &str) -> Result<Credential, CommandError> {
     match !token.is_empty() && token.bytes().all(valid) {
         true => Ok(Credential::Given(token.to_owned())),
         false => Err(CommandError::Usage(format!(
-            "{origin} holds no bearer token"
+            "{origin} does not contain a bearer token"
         ))),
     }
 }
@@ -489,7 +491,7 @@ mod tests {
         environment.bearer_token = Some("two words".into());
         assert_eq!(
             discovered(&environment),
-            "BEARER_TOKEN holds no bearer token"
+            "BEARER_TOKEN does not contain a bearer token"
         );
     }
 
@@ -518,13 +520,13 @@ mod tests {
         check("it is a symbolic link; ");
         std::fs::remove_file(&place).expect("removed");
         std::fs::create_dir(&place).expect("made");
-        check("it is no regular file; ");
+        check("it is not a regular file; ");
         std::fs::remove_dir(&place).expect("removed");
         write_private(&place, "own");
         check("own");
         for mode in [0o604, 0o602, 0o640, 0o620] {
             std::fs::set_permissions(&place, Permissions::from_mode(mode)).expect("set");
-            check("others than its owner have access to it (mode 06");
+            check("users other than its owner have access to it (mode 06");
         }
         assert_eq!(access_of_others(1000, 0o100_600, 1000), None);
         assert_eq!(access_of_others(0, 0o100_600, 1000), None, "root's");

@@ -62,7 +62,7 @@ fn account(args: &AccountArgs, directory: &Path, output: Output) -> Result<(), C
     if let Some(path) = &args.html {
         write_page(path, &page::page(&account, unread))?;
         if !output.json {
-            output.say(format!("The page is {}", path.display()));
+            output.say(format!("wrote the page {}", path.display()));
             return Ok(());
         }
     }
@@ -76,7 +76,7 @@ pub(super) fn write_page(path: &Path, page: &str) -> Result<(), CommandError> {
     match std::fs::symlink_metadata(path) {
         Ok(there) if !there.is_file() => {
             return Err(CommandError::Usage(format!(
-                "{}: it is there and is no file; name another one",
+                "{}: it exists and is not a file; name another one",
                 path.display()
             )));
         }
@@ -111,7 +111,7 @@ fn small_text(path: &Path) -> Result<String, CommandError> {
     let size = std::fs::metadata(path).map_err(|why| wrong(&why))?.len();
     if size > TEXT_BYTES_MAX {
         return Err(wrong(&format!(
-            "it has {size} bytes; it may have {TEXT_BYTES_MAX}"
+            "it has {size} bytes; the limit is {TEXT_BYTES_MAX}"
         )));
     }
     std::fs::read_to_string(path).map_err(|why| wrong(&why))
@@ -125,7 +125,7 @@ fn until(end: Option<PointInTime>) -> Timestamp {
 fn unread_text(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
-        bytes => format!("\n{bytes} bytes could not be read and are in no figure.\n"),
+        bytes => format!("\n{bytes} bytes could not be read and are not included.\n"),
     }
 }
 
@@ -163,7 +163,7 @@ fn check_table(args: &PublishedArgs, output: Output) -> Result<(), CommandError>
     }
     let found = table.contradictions();
     let text = || match found.is_empty() {
-        true => "no row contradicts another\n".to_owned(),
+        true => "no contradictions\n".to_owned(),
         false => found
             .iter()
             .map(|(row, what)| format!("{row}: {what}\n"))
@@ -187,7 +187,7 @@ fn view(directory: &Path, window: TimeWindow) -> Result<ViewRows, CommandError> 
     read.map_err(local)?;
     if let Some(skipped) = reader.skipped().first() {
         return Err(CommandError::Verification(format!(
-            "{}: {} bytes could not be read; a comparison would be wrong",
+            "{}: {} bytes could not be read, so the comparison is not reliable",
             skipped.path.display(),
             skipped.bytes.0
         )));

@@ -130,7 +130,7 @@ impl Settings {
     fn of(site: &SiteDirectory, config: &Config) -> Result<Settings, CommandError> {
         let role = config.storage.as_ref().ok_or_else(|| {
             CommandError::Usage(format!(
-                "{} has no [storage] section, so there is nothing to be allowed",
+                "{} has no [storage] section, so there are no access rules",
                 site.config_file().display()
             ))
         })?;
@@ -157,7 +157,7 @@ fn read_who(text: &str) -> Result<Asker, CommandError> {
         }
         _ if text.starts_with("eyJ") && !Path::new(text).exists() => {
             return Err(CommandError::Usage(
-                "--as takes no token itself, because others see arguments; write it to a file, or use '--as -'".into(),
+                "--as does not accept the token itself, because other users can see arguments; write it to a file, or use '--as -'".into(),
             ));
         }
         path => {
@@ -170,8 +170,11 @@ fn read_who(text: &str) -> Result<Asker, CommandError> {
         return Ok(Asker::Bearer(content.trim().to_owned()));
     }
     let chain = X509::stack_from_pem(content.as_bytes());
-    let unusable =
-        |why| CommandError::Usage(format!("--as {text}: no certificate can be read: {why}"));
+    let unusable = |why| {
+        CommandError::Usage(format!(
+            "--as {text}: the certificate cannot be read: {why}"
+        ))
+    };
     Ok(Asker::Certificates(chain.map_err(unusable)?))
 }
 
@@ -191,12 +194,12 @@ async fn understand(
 ) -> Result<CredentialFacts, CommandError> {
     if !args.fqans.is_empty() && !matches!(who, Asker::Subject(_)) {
         return Err(CommandError::Usage(
-            "--fqan goes with a subject; other credentials bring their own attributes".into(),
+            "--fqan needs a subject; other credentials contain their own attributes".into(),
         ));
     }
     if args.ca.is_some() && !matches!(who, Asker::Subject(_)) {
         return Err(CommandError::Usage(
-            "--ca goes with a subject; a certificate says itself who signed it".into(),
+            "--ca needs a subject; a certificate names its own authority".into(),
         ));
     }
     let now = wall_clock();
@@ -219,7 +222,7 @@ async fn understand(
             };
             Ok(certificate(
                 certified,
-                "a subject, as if its certificate were believed",
+                "a subject, assuming a valid certificate",
             ))
         }
         Asker::Certificates(chain) => {
@@ -280,7 +283,7 @@ fn supposed(fqans: &[String]) -> Attributes {
 fn certificate(certified: CertificateHolder, by: &str) -> CredentialFacts {
     let refusal = certified.attributes.refusal();
     CredentialFacts {
-        discounted: refusal.map(|why| format!("its attributes of a VO do not count: {why}")),
+        discounted: refusal.map(|why| format!("its VO attributes are ignored: {why}")),
         believed: Some(AuthenticatedCaller::without_caveats(certified.identity())),
         by: by.to_owned(),
     }

@@ -71,7 +71,7 @@ pub fn run(
             ));
         }
         if let Some(all) = SiteBackupReport::of(all) {
-            output.show(&all, || all.text("whole:"));
+            output.show(&all, || all.text("verified:"));
         }
         return Ok(());
     }
@@ -112,8 +112,8 @@ pub fn run(
     output.show(&all, || {
         let advice = match (parts.contains(&BackupPart::Transfer), keys) {
             (false, _) => "",
-            (true, Some(_)) => "it holds the keys that open what is sealed in it: keep it as you keep those\n",
-            (true, None) => "keep the sealing keys (transfer.credential_keys) as well, and apart: it cannot be opened without\n",
+            (true, Some(_)) => "The backup contains the keys for its encrypted credentials: protect it like those keys.\n",
+            (true, None) => "Also keep a copy of transfer.credential_keys in another place: without it the stored credentials cannot be decrypted.\n",
         };
         all.text("made") + advice
     });
@@ -134,7 +134,7 @@ fn parts_of(
     let parts: Vec<BackupPart> = transfer.into_iter().chain(namespace).collect();
     match parts.is_empty() {
         true => Err(CommandError::Usage(format!(
-            "{} has neither [transfer] nor [storage], of which backups are made",
+            "{} has neither [transfer] nor [storage], so there is nothing to back up",
             site.config_file().display()
         ))),
         false => Ok(parts),
@@ -170,7 +170,7 @@ fn verified(backup: &Path, only: Option<BackupPart>) -> Result<Vec<VerifiedFile>
             && !file.exists()
         {
             return Err(CommandError::Local(format!(
-                "{} is missing, which {} lists: put it back beside the other file, or leave its part out with --only",
+                "{} is missing, but {} lists it: put it back next to the other file, or omit its part with --only",
                 file.display(),
                 manifest.path().display()
             )));
@@ -241,7 +241,7 @@ pub fn put_back(
         };
         if args.only.is_some_and(|only| only != part) {
             return Err(CommandError::Usage(format!(
-                "{} is not what --only asks for",
+                "{} is not the part that --only names",
                 file.display()
             )));
         }
@@ -330,14 +330,14 @@ fn put_one_back(
     }
     let advice = match (&to.kept, keys) {
         (JournalLocation::Namespace(_), _) => format!(
-            "files that were stored or removed since then: `penstock fsck --dir {}` finds them\n",
+            "`penstock fsck --dir {}` finds files that were stored or removed after the backup\n",
             args.dir.display()
         ),
         (JournalLocation::Files { .. } | JournalLocation::Postgres(_), Some(keys))
             if !keys.exists() =>
         {
             format!(
-                "put the sealing keys back before you start: {}\n",
+                "restore the encryption keys before you start the site: {}\n",
                 keys.display()
             )
         }

@@ -18,6 +18,7 @@ use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below, parent};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
+use penstock_model::text::plural;
 use penstock_model::{Bytes, Rate, TimeSpan};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -80,14 +81,14 @@ pub async fn run(
                 between::run(&from, &to, &args, environment, output).await
             }
             (CopyEnd::Local(_), CopyEnd::Local(_)) => Err(CommandError::Usage(
-                "both places are local; use cp".to_owned(),
+                "source and destination are both local; use cp".to_owned(),
             )),
         }
     };
     let files = tokio::select! {
         files = copying => files?,
         _ = tokio::signal::ctrl_c() => {
-            let text = "stopped; the same command continues where it was";
+            let text = "stopped; run the same command again to continue: finished files are skipped";
             return Err(CommandError::Interrupted(text.to_owned()));
         }
     };
@@ -166,7 +167,7 @@ async fn upload_tree(
     let tree = local_tree::walk(from).map_err(|why| CommandError::Local(why.to_string()))?;
     for skipped in &tree.skipped {
         output.say(format_args!(
-            "skipped, because it is no regular file: {}",
+            "skipped symbolic link or special file: {}",
             skipped.display()
         ));
     }
@@ -355,13 +356,13 @@ fn summary(report: &CopyReport) -> String {
     let rate = report.bytes_per_second;
     let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
     text += &format!(
-        "{} file(s), {} copied in {:.1}{rate}",
-        report.copied,
+        "{}, {} copied in {:.1}{rate}",
+        plural(report.copied as u64, "file"),
         report.bytes,
         TimeSpan(Duration::from_secs_f64(report.seconds))
     );
     if report.skipped > 0 {
-        text += &format!(", {} there already", report.skipped);
+        text += &format!(", {} already there", report.skipped);
     }
     text + "\n"
 }

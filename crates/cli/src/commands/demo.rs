@@ -25,6 +25,7 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, Totals, TransferService};
 use penstock_field_tools::verify::{ExpectedCopy, Verification, verify_all};
 use penstock_journal::JournalReader;
+use penstock_model::text::plural;
 use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, TimeSpan, Timestamp, TransferId};
 use penstock_observe::BandwidthReport;
 use penstock_persistence::journal::SqliteReader;
@@ -92,7 +93,7 @@ async fn play(
         output.say(format_args!("  {:8} {}/", site.name, site.door));
     }
     output.say(format_args!(
-        "  live     {}/live/#token={}   (valid for an hour; the CA is private, so browsers ask)",
+        "  live     {}/live/#token={}   (valid for an hour; browsers warn, because the CA is private)",
         sites.north.service,
         live_token(&sites.north)?
     ));
@@ -225,8 +226,8 @@ async fn move_all(
         ids.push(service.submit(part, &options).await?);
     }
     output.say(format_args!(
-        "Moving them to south: {} job(s) of up to {FILES_PER_JOB} files",
-        ids.len()
+        "Moving them to south: {}, up to {FILES_PER_JOB} files each",
+        plural(ids.len() as u64, "job")
     ));
     let seen = Mutex::new(Totals::default());
     let uncounted = Progress::new();
@@ -342,7 +343,7 @@ fn text(demo: &DemoReport) -> String {
     text += &found
         .problems
         .iter()
-        .map(|problem| format!("  not right: {problem}\n"))
+        .map(|problem| format!("  wrong: {problem}\n"))
         .collect::<String>();
     if let Some(directory) = &demo.directory {
         text += &format!(
@@ -365,7 +366,7 @@ fn judge(demo: &DemoReport) -> Result<(), CommandError> {
     match demo.verification.is_good() {
         true => Ok(()),
         false => Err(CommandError::Verification(
-            "some copies are not what their originals are".to_owned(),
+            "some copies differ from their originals".to_owned(),
         )),
     }
 }

@@ -164,7 +164,7 @@ async fn remove_one<'a>(
 ) -> Result<&'a Url, CommandError> {
     if !is_recursive && remote.stat(url).await?.is_directory {
         return Err(CommandError::Usage(format!(
-            "{url} is a directory; --recursive deletes it with all that is in it"
+            "{url} is a directory; use --recursive to delete it with its contents"
         )));
     }
     remote.delete(url).await?;
@@ -194,7 +194,7 @@ async fn make_one<'a>(
         remote.make_directories(url).await?;
     } else if remote.make_directory(url).await? == DirectoryOutcome::Before {
         return Err(CommandError::SomeFailed(format!(
-            "{url} exists already; --parents accepts that"
+            "{url} already exists; --parents accepts that"
         )));
     }
     Ok(url)
@@ -207,9 +207,7 @@ async fn is_directory(remote: &Remote, url: &Url) -> bool {
 }
 
 fn not_a_file(url: &Url) -> CommandError {
-    CommandError::Usage(format!(
-        "{url} is a directory; penstock ls shows what is in it"
-    ))
+    CommandError::Usage(format!("{url} is a directory; list it with `penstock ls`"))
 }
 
 /// `penstock cat`.
@@ -243,7 +241,7 @@ pub async fn cat(args: UrlArgs, environment: &Environment) -> Result<(), Command
             .find(|told| told.algorithm() == CAT_CHECKSUM && **told != found)
         {
             return Err(CommandError::Verification(format!(
-                "{url}: what came has {found}, but the storage element says {told}; do not use it"
+                "{url}: the received data has {found}, but the storage element reports {told}; do not use this data"
             )));
         }
     }

@@ -5,6 +5,7 @@ use crate::commands::progress::BlockingProgress;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::directory::SiteDirectory;
+use penstock_model::text::plural;
 use penstock_model::{Bytes, PoolName};
 use penstock_storage_element::fsck::{
     FieldDifference, FsckFailure, FsckReport, FsckRequest, LabelDifference, PoolState, Repair,
@@ -38,10 +39,10 @@ pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
         let text = || text(&looked, Looked::Only) + &remedy(&looked);
         return output.conclude(&looked, text, verdict(&looked));
     }
-    output.say(text(&looked, Looked::Only) + "will be changed:\n  " + &changes.join("\n  "));
-    if !args.yes && !is_confirmed("Change this?", output)? {
+    output.say(text(&looked, Looked::Only) + "repairs to make:\n  " + &changes.join("\n  "));
+    if !args.yes && !is_confirmed("Make these repairs?", output)? {
         return Err(CommandError::Usage(
-            "nothing was changed; say --yes, or answer yes".to_owned(),
+            "nothing was changed; use --yes, or answer yes".to_owned(),
         ));
     }
     order.repair = wanted;
@@ -76,7 +77,8 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
     let enterable = enterable.count() as u64;
     if repair.mends && enterable > 0 {
         changes.push(format!(
-            "{enterable} files without an entry get one, where their labels say or below /lost+found"
+            "add entries for {} without one, at the paths in their labels or in /lost+found",
+            plural(enterable, "file")
         ));
     }
     let refused = report.unknown.named.iter();
@@ -85,32 +87,37 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
     let refused = refused.count() as u64;
     if repair.mends && refused > 0 {
         changes.push(format!(
-            "{refused} files that are not entered are moved into the quarantine of their pool"
+            "move {} without an entry to the quarantine of the pool",
+            plural(refused, "file")
         ));
     }
     let trash = report.unknown.named.iter().filter(|data| data.is_trash);
     let trash = trash.count() as u64;
     if repair.mends && trash > 0 {
-        changes.push(format!("{trash} removed files are trash again"));
+        let deleted = plural(trash, "deleted file");
+        changes.push(format!("put {deleted} back into the trash"));
     }
     if repair.mends && report.unknown_on_tape.count > 0 {
         let files = report.unknown_on_tape.count;
         changes.push(format!(
-            "{files} files that are on tape are entered with their copies there"
+            "add entries for {} on tape, with their copies there",
+            plural(files, "file")
         ));
     }
     if repair.mends && report.restored.count > 0 {
         let restored = report.restored.count;
         changes.push(format!(
-            "{restored} files of the trash become visible again, where they were restored to"
+            "make {} visible again at the paths they were restored to",
+            plural(restored, "restored file")
         ));
     }
     if repair.mends && !report.counters.is_empty() {
-        changes.push(format!("{} pools are counted anew", report.counters.len()));
+        let pools = report.counters.len() as u64;
+        changes.push(format!("correct the counters of {}", plural(pools, "pool")));
     }
     if repair.mends && report.labels_outdated > 0 {
         let labels = report.labels_outdated;
-        changes.push(format!("{labels} labels are written again"));
+        changes.push(format!("rewrite {}", plural(labels, "outdated label")));
     }
     let confirmed = |right: RightSide| {
         let named = report.labels_different.named.iter();
@@ -119,18 +126,21 @@ fn changes_of(report: &FsckReport, repair: Repair) -> Vec<String> {
     let (by_namespace, by_label) = (confirmed(RightSide::Namespace), confirmed(RightSide::Label));
     if repair.mends && by_namespace > 0 {
         changes.push(format!(
-            "{by_namespace} labels that differ are written again from the namespace, which other evidence confirms"
+            "rewrite {} from the namespace, which other evidence confirms",
+            plural(by_namespace as u64, "different label")
         ));
     }
     if repair.mends && by_label > 0 {
         changes.push(format!(
-            "{by_label} files get the checksums of their bytes, which their labels confirm"
+            "correct the checksums of {} to those of the data, which the labels confirm",
+            plural(by_label as u64, "file")
         ));
     }
     if repair.mends && report.outdated.count > 0 {
         let outdated = report.outdated.count;
         changes.push(format!(
-            "{outdated} entries are removed (files go to the trash) or moved, as happened since this copy was made"
+            "repeat removals and moves that happened after this copy of the namespace was made (removed files go to the \
+             trash): {outdated}"
         ));
     }
     changes
@@ -151,7 +161,7 @@ fn removals(report: &FsckReport, repair: Repair, pool: Option<&str>) -> Option<S
     let count = meant.count();
     let of_pool = pool.map_or_else(String::new, |pool| format!(" of pool {pool}"));
     let is_any = repair.removes_missing && (count > 0 || !least.is_empty());
-    is_any.then(|| format!("{least}{count} entries{of_pool} without data are removed"))
+    is_any.then(|| format!("remove entries{of_pool} without data: {least}{count}"))
 }
 
 /// Asks a person, when there is one.
@@ -180,13 +190,13 @@ fn verdict(report: &FsckReport) -> Result<(), CommandError> {
 fn remedy(report: &FsckReport) -> String {
     let mut text = String::new();
     if report.unknown.count > 0 || !report.counters.is_empty() {
-        text += "`penstock fsck --repair` enters files without an entry and corrects counters\n";
+        text += "`penstock fsck --repair` adds the missing entries and corrects the counters\n";
     }
     if report.unknown_on_tape.count > 0 {
-        text += "`penstock fsck --repair` enters files that are on tape; nothing else tells where their copies are\n";
+        text += "`penstock fsck --repair` adds the missing entries of files on tape; without it their copies cannot be found\n";
     }
     if report.restored.count > 0 {
-        text += "`penstock fsck --repair` makes restored files visible again; left so, they end with the trash\n";
+        text += "`penstock fsck --repair` makes restored files visible again; otherwise they expire with the trash\n";
     }
     let different = report.labels_different.named.iter();
     let (confirmed, open): (Vec<&LabelDifference>, Vec<&LabelDifference>) =
@@ -195,20 +205,20 @@ fn remedy(report: &FsckReport) -> String {
         text += "`penstock fsck --repair` corrects the side that other evidence contradicts\n";
     }
     if !open.is_empty() {
-        text += "a difference that no other evidence decides is left as it is: `penstock rebuild --replace` takes what \
-                 labels say; renaming a file to its right place lets --repair write its label again\n";
+        text += "differences without other evidence are left unchanged: `penstock rebuild --replace` uses the labels; \
+                 to keep the namespace, rename the file to its correct path, then --repair rewrites its label\n";
     }
     if report.outdated.count > 0 {
-        text += "`penstock fsck --repair` removes and moves what was removed and moved since this copy was made\n";
+        text += "`penstock fsck --repair` repeats the removals and moves that happened after this copy was made\n";
     }
     for pool in report.pools_unknown.keys().chain(report.pools_away.keys()) {
         text += &format!(
-            "--remove-missing leaves entries of pool {pool}, because it may come back; if it is lost for ever: \
+            "--remove-missing keeps the entries of pool {pool}, because it may come back; if it is permanently lost, use \
              --remove-missing --pool {pool}\n"
         );
     }
     if report.missing.count > 0 {
-        text += "data that is missing comes back by a new copy of the file; --remove-missing removes such entries\n";
+        text += "to replace missing data, copy the file here again; --remove-missing removes entries without data\n";
     }
     text
 }
@@ -225,22 +235,24 @@ impl Looked {
     fn outcome(self, count: u64, mended: u64) -> String {
         match (self, count.saturating_sub(mended)) {
             (Looked::Only, _) => String::new(),
-            (Looked::AndMended, 0) => ": mended".to_owned(),
+            (Looked::AndMended, 0) => ", repaired".to_owned(),
             (Looked::AndMended, left) if mended == 0 && left == count => {
-                ": left as they are".to_owned()
+                ", not repaired".to_owned()
             }
-            (Looked::AndMended, left) => format!(": {mended} mended, {left} left as they are"),
+            (Looked::AndMended, left) => format!(", {mended} repaired, {left} not repaired"),
         }
     }
 }
 
 fn text(report: &FsckReport, looked: Looked) -> String {
     let (files, bytes) = (report.files, Bytes(report.bytes));
-    let mut text = format!("{files} files ({bytes}) compared, found:\n");
+    let files = plural(files, "file");
+    let mut text = format!("{files} ({bytes}) compared; differences:\n");
     let before = text.len();
     if report.missing.count > 0 {
-        let outcome = looked.outcome(report.missing.count, report.missing.mended);
-        text += &format!("  {} entries without data{outcome}\n", report.missing.count);
+        let count = report.missing.count;
+        let outcome = looked.outcome(count, report.missing.mended);
+        text += &format!("  entries without data: {count}{outcome}\n");
         for one in report.missing.named.iter().take(PRINTED_MAX) {
             text += &format!(
                 "    {} ({}, {} of pool {})\n",
@@ -255,7 +267,7 @@ fn text(report: &FsckReport, looked: Looked) -> String {
     if report.wrong_size.count > 0 {
         let outcome = looked.outcome(report.wrong_size.count, report.wrong_size.mended);
         text += &format!(
-            "  {} files of another size{outcome}\n",
+            "  files with a different size: {}{outcome}\n",
             report.wrong_size.count
         );
         for one in report.wrong_size.named.iter().take(PRINTED_MAX) {
@@ -274,7 +286,7 @@ fn text(report: &FsckReport, looked: Looked) -> String {
         let count = report.restored.count;
         let outcome = looked.outcome(count, report.restored.mended);
         text += &format!(
-            "  {count} files in the trash that were restored since this copy was made{outcome}\n"
+            "  files in the trash that were restored after this copy was made: {count}{outcome}\n"
         );
         for one in report.restored.named.iter().take(PRINTED_MAX) {
             let entered = one.entered.as_ref();
@@ -290,25 +302,24 @@ fn text(report: &FsckReport, looked: Looked) -> String {
         let (noted, counted) = (Bytes(one.bytes_noted), Bytes(one.bytes));
         let outcome = looked.outcome(1, one.is_mended.into());
         text += &format!(
-            "  pool {}: {} files ({noted}) noted, {} ({counted}) counted{outcome}\n",
+            "  counters of pool {}: {} files ({noted}) recorded, {} ({counted}) found{outcome}\n",
             one.pool, one.files_noted, one.files
         );
     }
     for (pool, files) in &report.pools_unknown {
-        text += &format!("  {files} files are in pool {pool}, which is not configured\n");
+        text += &format!("  files in pool {pool}, which is not configured: {files}\n");
     }
     for (pool, files) in &report.pools_away {
-        text += &format!("  {files} files are in pool {pool}, which is away\n");
+        text += &format!("  files in pool {pool}, which is offline: {files}\n");
     }
     if report.labels_written > 0 {
-        text += &format!("  {} labels written again\n", report.labels_written);
+        text += &format!("  labels rewritten: {}\n", report.labels_written);
     } else if report.labels_outdated > 0 {
         let labels = report.labels_outdated;
-        text +=
-            &format!("  {labels} labels are out of date, which the directory logs make up for\n");
+        text += &format!("  outdated labels, covered by the directory logs: {labels}\n");
     }
     if text.len() == before {
-        text += "  nothing: namespace and pools agree\n";
+        text += "  none: namespace and pools agree\n";
     }
     text
 }
@@ -319,14 +330,11 @@ fn unknown_data(report: &FsckReport, looked: Looked) -> String {
     }
     let outcome = looked.outcome(report.unknown.count, report.unknown.mended);
     let mut text = format!(
-        "  {} files without an entry{outcome}\n",
+        "  files without an entry: {}{outcome}\n",
         report.unknown.count
     );
     for one in report.unknown.named.iter().take(PRINTED_MAX) {
-        let place = one
-            .entered
-            .as_ref()
-            .map(|path| format!("entered as {path}"));
+        let place = one.entered.as_ref().map(|path| format!("added as {path}"));
         let place = place.or_else(|| one.path.as_ref().map(|path| format!("belongs to {path}")));
         let parts = [Some(one.file.clone()), place, one.why.clone()];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -342,12 +350,12 @@ fn unknown_on_tape(report: &FsckReport, looked: Looked) -> String {
     }
     let (count, outcome) = (found.count, looked.outcome(found.count, found.mended));
     let mut text = format!(
-        "  {count} files are on tape, and this copy of the namespace does not know that{outcome}\n"
+        "  files on tape that this copy of the namespace does not list: {count}{outcome}\n"
     );
     for one in found.named.iter().take(PRINTED_MAX) {
         let name = one.path.clone().unwrap_or_else(|| one.id.clone());
         let entered = one.entered.as_ref();
-        let entered = entered.map(|path| format!("entered as {path}"));
+        let entered = entered.map(|path| format!("added as {path}"));
         let parts = [Some(name), entered, one.why.clone()];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         text += &format!("    {}\n", parts.join(": "));
@@ -359,7 +367,7 @@ fn unknown_on_tape(report: &FsckReport, looked: Looked) -> String {
 fn more(count: u64) -> String {
     match count.saturating_sub(PRINTED_MAX as u64) {
         0 => String::new(),
-        more => format!("    and {more} more (--json names them)\n"),
+        more => format!("    and {more} more (--json lists them)\n"),
     }
 }
 
@@ -369,8 +377,7 @@ fn outdated_entries(report: &FsckReport, looked: Looked) -> String {
         return String::new();
     }
     let (count, outcome) = (found.count, looked.outcome(found.count, found.mended));
-    let mut text =
-        format!("  {count} entries that are out of date in this copy of the namespace{outcome}\n");
+    let mut text = format!("  outdated entries in this copy of the namespace: {count}{outcome}\n");
     for one in found.named.iter().take(PRINTED_MAX) {
         let to = one.to.as_ref().map(|to| format!("moved to {to}"));
         let parts = [Some(one.path.clone()), to, Some(one.why.clone())];
@@ -387,7 +394,7 @@ fn label_differences(report: &FsckReport, looked: Looked) -> String {
     }
     let outcome = looked.outcome(found.count, found.mended);
     let mut text = format!(
-        "  {} files whose label differs from the namespace{outcome}\n",
+        "  files whose label differs from the namespace: {}{outcome}\n",
         found.count
     );
     for one in found.named.iter().take(PRINTED_MAX) {
@@ -451,11 +458,11 @@ mod tests {
         report.unknown.mended = 2;
         assert_eq!(
             text(&report, Looked::AndMended),
-            "2 files (2.0 kB) compared, found:\n  \
-             1 entries without data: left as they are\n    /d/f (1.5 kB, 7 of pool disk1)\n  \
-             3 files without an entry: 2 mended, 1 left as they are\n  \
-             pool disk1: 3 files (3.0 kB) noted, 2 (2.0 kB) counted: mended\n"
+            "2 files (2.0 kB) compared; differences:\n  \
+             entries without data: 1, not repaired\n    /d/f (1.5 kB, 7 of pool disk1)\n  \
+             files without an entry: 3, 2 repaired, 1 not repaired\n  \
+             counters of pool disk1: 3 files (3.0 kB) recorded, 2 (2.0 kB) found, repaired\n"
         );
-        assert!(!text(&report, Looked::Only).contains("mended"));
+        assert!(!text(&report, Looked::Only).contains("repaired"));
     }
 }

@@ -13,6 +13,7 @@ use penstock_clock::wall_clock;
 use penstock_decide::history::{HistoryFollower, Oldest, Retention, what_is_held};
 use penstock_journal::{HistoryFacts, JournalReader};
 use penstock_model::quantity::Span;
+use penstock_model::text::plural;
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::journal::{PostgresReader, SqliteReader};
 use penstock_persistence::positions::SinkPositions;
@@ -85,7 +86,7 @@ pub fn run(
     let config = site.config()?;
     let Some(transfer) = &config.transfer else {
         return Err(CommandError::Usage(format!(
-            "{} has no [transfer], so no history of transfers",
+            "{} has no [transfer] section, so there is no history",
             site.config_file().display()
         )));
     };
@@ -204,12 +205,12 @@ fn text(told: &HistoryReport) -> String {
         })
     };
     let free = told.free_bytes.map_or_else(String::new, |free| {
-        format!(", of which {} are free for what comes", Bytes(free))
+        format!(", including {} free for new entries", Bytes(free))
     });
     let mut text = format!("on disk          {}{free}\n", Bytes(told.size_bytes));
     text += &format!("oldest entry     {}\n", date(told.entry_oldest));
     text += &format!(
-        "oldest end       {} (kept for {})\n",
+        "oldest ended job {} (kept for {})\n",
         date(told.job_ended_oldest),
         told.kept.history
     );
@@ -226,28 +227,25 @@ fn text(told: &HistoryReport) -> String {
     text += &format!("audit trail      (kept for {})\n", told.kept.audit);
     let removed = &told.removed;
     text += &match removed.until {
-        None => "removed          nothing so far\n".to_owned(),
+        None => "removed          nothing yet\n".to_owned(),
         Some(until) => format!(
-            "removed          {} jobs with {} files that ended up to {}Z; {} samples\n",
-            removed.jobs,
-            removed.transfers,
+            "removed          {} with {} that ended before {}Z; {}\n",
+            plural(removed.jobs, "job"),
+            plural(removed.transfers, "file"),
             Timestamp(until).to_fts(),
-            removed.samples
+            plural(removed.samples, "sample")
         ),
     };
     for sink in &told.sinks {
         let behind = match sink.taken {
-            Some(taken) => format!(
-                "{} entries behind",
-                told.sequence_last.saturating_sub(taken)
-            ),
-            None => "has not begun".to_owned(),
+            Some(taken) => format!("lag: {} entries", told.sequence_last.saturating_sub(taken)),
+            None => "nothing received yet".to_owned(),
         };
         text += &format!("sink             {} {behind}\n", sink.name);
     }
     if let Some(held) = &told.held {
         text += &format!(
-            "held back        by {} for {}; goes all the same in {}\n",
+            "cleanup delayed  by {} for {}; entries are removed in {} at the latest\n",
             held.sinks.join(", "),
             Span(Duration::from_secs(held.since_seconds)),
             Span(Duration::from_secs(held.goes_in_seconds))
@@ -290,15 +288,15 @@ mod tests {
         let told = tell(now, &facts, &retention, &followers);
         assert_eq!(
             text(&told),
-            "on disk          2.0 MB, of which 500.0 kB are free for what comes\n\
+            "on disk          2.0 MB, including 500.0 kB free for new entries\n\
              oldest entry     1970-01-01T00:00:00Z\n\
-             oldest end       1970-01-06T00:00:00Z (kept for 90d)\n\
+             oldest ended job 1970-01-06T00:00:00Z (kept for 90d)\n\
              oldest sample    none (kept for 30d)\n\
              oldest minute    none (kept for 400d)\n\
              audit trail      (kept for ever)\n\
-             removed          nothing so far\n\
-             sink             broker 81 entries behind\n\
-             held back        by broker for 5d; goes all the same in 25d\n"
+             removed          nothing yet\n\
+             sink             broker lag: 81 entries\n\
+             cleanup delayed  by broker for 5d; entries are removed in 25d at the latest\n"
         );
     }
 }

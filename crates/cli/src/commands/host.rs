@@ -78,7 +78,7 @@ fn compare_hosts(args: &HostCompareArgs, output: Output) -> Result<(), CommandEr
         let report: HostReport = serde_json::from_slice(&text).map_err(|why| {
             let path = path.display();
             CommandError::Usage(format!(
-                "{path} is no report of `penstock host --json`: {why}"
+                "{path} is not a report of `penstock host --json`: {why}"
             ))
         })?;
         let (host, rate) = compared(path, report, &args.rates)?;
@@ -88,7 +88,7 @@ fn compare_hosts(args: &HostCompareArgs, output: Output) -> Result<(), CommandEr
     let unknown = args.rates.iter().find(|rate| !used.contains(rate));
     if let Some(NamedRate { host, .. }) = unknown {
         return Err(CommandError::Usage(format!(
-            "--rate names '{host}', which is none of the reports"
+            "--rate names '{host}', but there is no report of that host"
         )));
     }
     let found = compare(&hosts).map_err(|why| CommandError::Usage(why.to_string()))?;
@@ -113,7 +113,7 @@ fn compared(
     let rate = given.map(|given| given.rate.0 as f64).or_else(measured);
     let rate = rate.ok_or_else(|| {
         CommandError::Usage(format!(
-            "{}: no WAN interface was sampled, so say how fast it was: --rate '{file}=40 MB/s'",
+            "{}: no WAN interface was sampled; give its rate with --rate '{file}=40 MB/s'",
             path.display()
         ))
     })?;

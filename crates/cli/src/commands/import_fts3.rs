@@ -151,11 +151,11 @@ fn text(report: &Report) -> String {
             .collect()
     };
     let done = match report.dry_run {
-        true => "to be changed, nothing was",
+        true => "changes found, none applied",
         false => "changed",
     };
     format!(
-        "{}{}{}{} {done}; {} are so already, {} left out, {} refused\n",
+        "{}{}{}{} {done}; {} unchanged, {} left out, {} refused\n",
         lines("+", &report.changes),
         lines("-", &report.left_out),
         lines("!", &report.failed),

@@ -34,7 +34,7 @@ pub async fn run(args: IngestArgs, output: Output) -> Result<(), CommandError> {
             return Err(CommandError::Usage(what.to_owned()));
         }
         (None, _) if args.files.is_empty() => {
-            let what = "name the files to be read; `-` is standard input";
+            let what = "name the files to read; `-` is standard input";
             return Err(CommandError::Usage(what.to_owned()));
         }
         (None, SourceFormat::Xrootd) => ingest.captures()?,
@@ -169,7 +169,8 @@ impl<'a> Ingest<'a> {
         for path in &self.args.files {
             sources.push((path, self.open_source(path)?));
         }
-        self.output.say("following; SIGTERM or Ctrl-C ends it");
+        self.output
+            .say("following the files; stop with SIGTERM or Ctrl-C");
         loop {
             let mut grew = false;
             for (path, source) in &mut sources {
@@ -282,7 +283,10 @@ impl<'a> Ingest<'a> {
             let size =
                 std::fs::metadata(path).map_err(|why| CommandError::local(path.display(), why))?;
             if size.len() > CAPTURE_BYTES_MAX {
-                let what = format!("{}: captures of at most 4 GiB are read", path.display());
+                let what = format!(
+                    "{}: captures larger than 4 GiB cannot be read",
+                    path.display()
+                );
                 return Err(CommandError::Usage(what));
             }
             let file =
@@ -305,7 +309,7 @@ impl<'a> Ingest<'a> {
                 others.map_err(|why| CommandError::Usage(format!("{}: {why}", path.display())))?;
             if others > 0 {
                 self.output.say(format!(
-                    "{}: {others} records are no whole UDP datagrams",
+                    "{}: skipped {others} records that are not complete UDP datagrams",
                     path.display()
                 ));
             }

@@ -148,8 +148,7 @@ fn find_service(args: &ServiceArgs, environment: &Environment) -> Result<Url, Co
             parse_url(text).map_err(|why| CommandError::Usage(format!("PENSTOCK_SERVICE: {why}")))
         }
         None => Err(CommandError::Usage(
-            "which transfer service? Give --service URL or --dir DIR, or set PENSTOCK_SERVICE"
-                .to_owned(),
+            "name the transfer service: --service URL, --dir DIR, or PENSTOCK_SERVICE".to_owned(),
         )),
     }
 }
@@ -268,8 +267,8 @@ pub async fn list(
     let service = connect(&args.service, Intent::Manage, environment)?;
     let jobs = service.list(&args.states, args.limit).await?;
     output.show(&jobs, || match (jobs.is_empty(), args.states.is_empty()) {
-        (true, true) => "no job is open; those that ended: --state FINISHED\n".to_owned(),
-        (true, false) => "no job is in such a state\n".to_owned(),
+        (true, true) => "no open jobs; list ended ones with --state FINISHED\n".to_owned(),
+        (true, false) => "no jobs in this state\n".to_owned(),
         (false, _) => jobs.iter().map(job_line).collect(),
     });
     Ok(())

@@ -11,6 +11,7 @@ use crate::site::directory::SiteDirectory;
 use crate::site::keys::RingFiles;
 use crate::site::store;
 use penstock_clock::wall_clock;
+use penstock_model::text::plural;
 use penstock_persistence::resealing::{keys_in_use, keys_in_use_of};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::macaroon::RootKeys;
@@ -59,7 +60,7 @@ fn rotate(
             let ring = RingFiles::of(&site, issuer).rotate(args.now)?;
             let newest = ring.keys().last().expect("a ring has a key");
             format!(
-                "the key {} is published and signs from {}Z on; tokens of the old key go on until they end",
+                "key {} is published and will sign from {}Z; tokens of the old key stay valid until they expire",
                 newest.kid,
                 newest.signs_from.to_fts()
             )
@@ -72,8 +73,9 @@ fn rotate(
             let removed = RootKeys::rotate(&path, wall_clock(), storage.macaroon_validity_max.0)
                 .map_err(|why| CommandError::Usage(why.to_string()))?;
             format!(
-                "a new root key makes macaroons within seconds; those of the old ones go on until they end \
-                 ({removed} key(s) that nothing needed were removed)"
+                "the new root key is used for macaroons within seconds; older macaroons stay valid until they expire \
+                 (removed {})",
+                plural(removed as u64, "unused key")
             )
         }
         RotatedKey::Credential => {
@@ -89,8 +91,9 @@ fn rotate(
             let removed = SealingKeys::rotate(&path, wall_clock(), &used)
                 .map_err(|why| CommandError::Usage(why.to_string()))?;
             format!(
-                "a new key seals credentials within seconds, and what is stored is sealed anew by the running \
-                 service; older keys stay until nothing needs them ({removed} removed)"
+                "the new key encrypts credentials within seconds, and the running service re-encrypts stored ones; \
+                 older keys are kept while they are in use (removed {})",
+                plural(removed as u64, "unused key")
             )
         }
     };
@@ -103,7 +106,7 @@ fn used(
     transfer: &Transfer,
     environment: &Environment,
 ) -> Result<BTreeMap<String, u64>, CommandError> {
-    let failed = "cannot find out which keys are needed";
+    let failed = "cannot find out which keys are in use";
     let pass_file = environment.database_passwords.as_deref();
     if let Some(database) = store::database(site, transfer, pass_file)? {
         return keys_in_use_of(&database).map_err(|why| CommandError::local(failed, why));

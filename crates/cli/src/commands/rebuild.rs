@@ -70,20 +70,20 @@ impl RebuildSummary {
             Ok(found) => {
                 let mut problems = Vec::new();
                 if !found.is_whole {
-                    problems.push("its snapshot is not whole".to_owned());
+                    problems.push("its snapshot is incomplete".to_owned());
                 }
                 if found.lines_damaged > 0 {
-                    problems.push(format!("{} lines are damaged", found.lines_damaged));
+                    problems.push(format!("damaged lines: {}", found.lines_damaged));
                 }
                 if found.numbers_missing > 0 {
-                    problems.push(format!("{} changes are missing", found.numbers_missing));
+                    problems.push(format!("missing changes: {}", found.numbers_missing));
                 }
                 if found.is_torn {
-                    problems.push("its last line is torn".to_owned());
+                    problems.push("its last line is incomplete".to_owned());
                 }
                 if found.sequence < sequence {
                     let behind = sequence - found.sequence;
-                    problems.push(format!("it is {behind} changes behind"));
+                    problems.push(format!("changes missing at the end: {behind}"));
                 }
                 LogReport {
                     pool: pool.to_string(),
@@ -126,11 +126,11 @@ impl RebuildSummary {
 
     fn text(&self) -> String {
         let what = match self.dry_run {
-            true => "would make",
-            false => "made",
+            true => "dry run:",
+            false => "rebuilt",
         };
         let mut text = format!(
-            "{what} namespace {} again: {} files ({}) in {} directories, {} in the trash, in {:.1} s\n",
+            "{what} namespace {}: {} files ({}) in {} directories, {} in the trash; took {:.1} s\n",
             self.namespace,
             self.files,
             penstock_model::Bytes(self.bytes),
@@ -139,7 +139,7 @@ impl RebuildSummary {
             self.seconds
         );
         if self.tape_only > 0 {
-            text += &format!("  {} of them are on tape only\n", self.tape_only);
+            text += &format!("  files on tape only: {}\n", self.tape_only);
         }
         for log in &self.logs {
             if let Some(problem) = &log.problem {
@@ -148,7 +148,7 @@ impl RebuildSummary {
         }
         if self.lost > 0 {
             text += &format!(
-                "  {} could not be placed and are below /lost+found:\n",
+                "  files without a known path, now in /lost+found: {}\n",
                 self.lost
             );
         }
@@ -156,20 +156,19 @@ impl RebuildSummary {
             text += &format!("    {}: {}\n", lost.path, lost.why);
         }
         for path in self.wrong_size.iter().take(PRINTED_MAX) {
-            text +=
-                &format!("  {path} has another size than it should; `penstock fsck` tells which\n");
+            text += &format!("  {path} does not have the expected size; see `penstock fsck`\n");
         }
         for lost in self.unreadable.iter().take(PRINTED_MAX) {
             text += &format!("  {} cannot be read: {}\n", lost.path, lost.why);
         }
         if self.quarantined > 0 {
             text += &format!(
-                "  {} files stay in quarantine; `penstock fsck` tells which\n",
+                "  files still in quarantine: {}; `penstock fsck` lists them\n",
                 self.quarantined
             );
         }
         if let Some(aside) = &self.set_aside {
-            text += &format!("  what was there before is {aside}\n");
+            text += &format!("  the previous namespace is kept as {aside}\n");
         }
         text
     }

@@ -73,8 +73,8 @@ pub(super) fn check_room(
     match free >= free_min.0 {
         true => Ok(()),
         false => Err(CommandError::Local(format!(
-            "stopped {doing}: {} has {} free, and {} are left to others (--free-min); make room there (penstock records \
-             remove), or write to another disk",
+            "stopped {doing}: {} has only {} free, and --free-min is {}; free some space (penstock records remove), or \
+             write to another disk",
             records.display(),
             Bytes(free),
             Bytes(free_min.0)
@@ -137,11 +137,7 @@ impl Summary {
 
     /// A line for people who watch.
     pub(super) fn progress(&self) -> String {
-        let mut text = format!(
-            "{} rows, {} lines not understood",
-            self.rows(),
-            self.invalid
-        );
+        let mut text = format!("{} rows, {} unreadable lines", self.rows(), self.invalid);
         for (count, what) in [
             (self.far_from_arrival, "rows refused for their time"),
             (self.over_rate, "rows refused because too many came"),
@@ -210,15 +206,15 @@ impl Summary {
             self.namespace_changes
         );
         for why in &self.first_invalid {
-            text += &format!("not understood: {why}\n");
+            text += &format!("skipped: {why}\n");
         }
         if self.invalid > 0 {
-            text += &format!("{} lines were not understood and left out\n", self.invalid);
+            text += &format!("skipped {}\n", plural(self.invalid, "unreadable line"));
         }
         if self.far_from_arrival > 0 {
             text += &format!(
-                "{} rows were left out because of their time: a listener takes rows of the {} hours before a datagram's \
-                 arrival and of the {} minutes after it. Look at the clock of the server that sends\n",
+                "skipped {} rows because of their time: a listener accepts times from {} hours before to {} minutes after \
+                 the arrival of a datagram. Check the clock of the sending server\n",
                 self.far_from_arrival,
                 BEFORE_ARRIVAL_MAX.as_secs() / 3600,
                 AFTER_ARRIVAL_MAX.as_secs() / 60
@@ -226,20 +222,20 @@ impl Summary {
         }
         if self.over_rate > 0 {
             text += &format!(
-                "{} rows were left out because too many came: of one address {ROWS_AT_ONCE_MAX} are taken at once, and \
-                 {ROWS_PER_SECOND_MAX} in a second. The incidents of the kind gap name the addresses\n",
+                "skipped {} rows because too many arrived: the limit for one address is {ROWS_AT_ONCE_MAX} at once and \
+                 {ROWS_PER_SECOND_MAX} per second. Incidents of the kind gap name the addresses\n",
                 self.over_rate
             );
         }
         if self.of_other_senders > 0 {
             text += &format!(
-                "{} left out because --from does not name the sender\n",
+                "skipped {} because --from does not name the sender\n",
                 plural(self.of_other_senders, "datagram")
             );
         }
         if self.torn_bytes > 0 {
             text += &format!(
-                "{} bytes that a crash had left unfinished were moved aside (*.torn); they had not been acknowledged\n",
+                "{} bytes left incomplete by a crash were moved to *.torn files; they had not been acknowledged\n",
                 self.torn_bytes
             );
         }
@@ -293,12 +289,12 @@ fn show(args: &RecordsShowArgs, output: Output) -> Result<(), CommandError> {
             .collect();
         text += &format!("{count} rows");
         if (shown.rows.len() as u64) < count {
-            text += &format!(", of which {} are shown", shown.rows.len());
+            text += &format!(", {} shown", shown.rows.len());
         }
         text += "\n";
         if skipped_bytes > 0 {
             text += &format!(
-                "{skipped_bytes} bytes could not be read: they are being written, or damaged\n"
+                "{skipped_bytes} bytes could not be read: they are being written or damaged\n"
             );
         }
         text
@@ -333,7 +329,7 @@ fn export(args: &RecordsExportArgs, output: Output) -> Result<(), CommandError> 
     };
     if !reader.skipped().is_empty() {
         let bytes: u64 = reader.skipped().iter().map(|skipped| skipped.bytes.0).sum();
-        let what = format!("{bytes} bytes could not be read and are not in the export");
+        let what = format!("{bytes} bytes could not be read and were not exported");
         return Err(CommandError::Verification(what));
     }
     output.show(&exported, || {

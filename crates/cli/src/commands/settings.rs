@@ -74,7 +74,7 @@ struct HostRow {
     drain: bool,
 }
 
-/// Prints the answer: as it came, or as lines that `text` makes of it.
+/// Prints the answer: as it came, or as lines that `text` makes of it; `none` stands for no lines.
 fn show<T: DeserializeOwned>(
     output: Output,
     answer: &Value,
@@ -82,7 +82,10 @@ fn show<T: DeserializeOwned>(
 ) -> Result<(), CommandError> {
     let rows: T =
         serde_json::from_value(answer.clone()).map_err(CommandError::unreadable_answer)?;
-    output.show(answer, || text(rows));
+    output.show(answer, || match text(rows) {
+        lines if lines.is_empty() => "none\n".to_owned(),
+        lines => lines,
+    });
     Ok(())
 }
 
@@ -104,7 +107,7 @@ fn filtered<'a>(kind: &'a str, query: &'a [(&'a str, Option<&'a str>)]) -> Setti
 
 fn removed(output: Output, what: &str) {
     output.show(&json!({"removed": what}), || {
-        format!("{what}: nothing is set any more\n")
+        format!("{what}: settings removed\n")
     });
 }
 
@@ -261,7 +264,7 @@ async fn show_se(
     let found = service.settings(filtered("se", &query)).await?;
     if found.as_object().is_some_and(Map::is_empty) {
         return Err(CommandError::NotFound(format!(
-            "nothing is set for {storage}"
+            "there are no settings for {storage}"
         )));
     }
     show(output, &found, se_lines)
@@ -365,10 +368,10 @@ pub async fn drain(
 fn host_lines(rows: Vec<HostRow>) -> String {
     let line = |row: HostRow| match row.drain {
         true => format!(
-            "{} is drained: nothing starts until `penstock drain off`\n",
+            "{} is drained: no transfers start until `penstock drain off`\n",
             row.hostname
         ),
-        false => format!("{} starts transfers\n", row.hostname),
+        false => format!("{} is not drained: transfers start\n", row.hostname),
     };
     rows.into_iter().map(line).collect()
 }

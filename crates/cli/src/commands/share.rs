@@ -31,7 +31,7 @@ pub async fn run(
 ) -> Result<(), CommandError> {
     if args.span.0.as_secs() == 0 {
         return Err(CommandError::Usage(
-            "a link must be good for at least a second".into(),
+            "a link must be valid for at least one second".into(),
         ));
     }
     let (activities, purpose) = match (args.upload, args.list) {
@@ -46,16 +46,20 @@ pub async fn run(
     let remote = Remote::new(access.client, credentials);
     let made = remote.macaroon(&args.url, activities, args.span.0).await?;
     let (macaroon, lasting) = made;
+    let expires_at = format!("{}Z", (wall_clock() + lasting).to_fts());
     if lasting + TOLERATED < args.span.0 {
         let minutes = lasting.as_secs() / 60;
         eprintln!(
-            "penstock: the site or your token allows {minutes} min only (storage.macaroon_validity_max)"
+            "penstock: the link is valid for {minutes} min only, until {expires_at}: the site \
+             (storage.macaroon_validity_max) or your token does not allow more"
         );
+    } else if !output.json {
+        eprintln!("penstock: the link is valid until {expires_at}");
     }
     let shared = ShareReport {
         link: link(&args.url, &macaroon),
         activities,
-        expires_at: format!("{}Z", (wall_clock() + lasting).to_fts()),
+        expires_at,
     };
     output.show(&shared, || format!("{}\n", shared.link));
     Ok(())

@@ -34,7 +34,7 @@ pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
         return endure(seed, args.seeds, output);
     }
     let path = args.plan.as_deref().ok_or_else(|| {
-        let what = "name a plan, or begin with one: penstock simulate --example > plan.toml";
+        let what = "name a plan, or create one: penstock simulate --example > plan.toml";
         CommandError::Usage(what.to_owned())
     })?;
     let mut plan = read(path)?;
@@ -50,7 +50,7 @@ pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
     };
     let mut store = match &args.records {
         Some(_) if policies.len() > 1 => {
-            let what = "--records takes what one run records; name one policy";
+            let what = "--records stores the records of one run; name one policy";
             return Err(CommandError::Usage(what.to_owned()));
         }
         Some(directory) => Some(open(directory)?),
@@ -63,7 +63,7 @@ pub fn run(args: &SimulateArgs, output: Output) -> Result<(), CommandError> {
     if let Some(directory) = &args.out {
         write(directory, &reports)?;
         output.say(format!(
-            "the page with plots is {}",
+            "wrote the page with plots: {}",
             directory.join("report.html").display()
         ));
     }
@@ -80,7 +80,7 @@ fn endure(first: u64, seeds: u64, output: Output) -> Result<(), CommandError> {
     let mut tell = |seed: u64| {
         if !output.json && told.elapsed() >= LOG_EVERY {
             told = Instant::now();
-            eprintln!("{} of {seeds} seeds endured", seed - first + 1);
+            eprintln!("{} of {seeds} seeds passed", seed - first + 1);
         }
     };
     let endured = trouble::endure(first..first.saturating_add(seeds), &mut tell);
@@ -93,8 +93,8 @@ fn endure(first: u64, seeds: u64, output: Output) -> Result<(), CommandError> {
     })?;
     output.show(&endured, || {
         format!(
-            "{} seeds from {first}: {} transfers, {} failed attempts, {} lost with a leader, {} inputs; nothing \
-             happened that must not\n",
+            "{} seeds from {first}: {} transfers, {} failed attempts, {} lost with a leader, {} inputs; all \
+             invariants held\n",
             endured.seeds, endured.transfers, endured.failures, endured.losses, endured.inputs
         )
     });
@@ -105,7 +105,7 @@ fn unknown_example(name: &str) -> String {
     let known = penstock_sim::plan::EXAMPLES.iter().map(|(name, _)| *name);
     let known: Vec<&str> = known.collect();
     format!(
-        "there is no example '{name}'; there are {}",
+        "there is no example '{name}'; the examples are {}",
         known.join(", ")
     )
 }
@@ -116,7 +116,7 @@ fn read(path: &Path) -> Result<Plan, CommandError> {
     let most = penstock_sim::plan::limits::TEXT as u64;
     if size > most {
         return Err(failed(&format!(
-            "it has {size} bytes; a plan has at most {most}"
+            "it has {size} bytes; the limit for a plan is {most}"
         )));
     }
     let text = std::fs::read_to_string(path).map_err(|why| failed(&why))?;
@@ -190,7 +190,7 @@ impl RunProgress {
             let (now, end) = progress.seconds;
             let (done, all) = progress.files;
             format!(
-                "{policy}: {:.1} of at most {:.1} h, {done} of {all} files have ended",
+                "{policy}: {:.1} of at most {:.1} h, {done} of {all} files finished",
                 now / 3600.0,
                 end / 3600.0
             )

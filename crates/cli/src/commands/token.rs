@@ -30,7 +30,7 @@ pub fn run(args: TokenArgs, environment: &Environment, output: Output) -> Result
     let config = site.config()?;
     if args.lifetime.is_some_and(|span| span.0.as_secs() == 0) {
         return Err(CommandError::Usage(
-            "a token must be valid for at least a second".into(),
+            "a token must be valid for at least one second".into(),
         ));
     }
     if args.admin {
@@ -71,7 +71,7 @@ fn check_scope(scope: &str) -> Result<(), CommandError> {
     for item in scope.split_ascii_whitespace() {
         if !item.bytes().all(is_allowed) {
             return refused(format!(
-                "'{}' has characters that no scope may have; write them in a path as %XX",
+                "'{}' contains characters that are not allowed in a scope; write them as %XX in a path",
                 item.escape_default()
             ));
         }
@@ -125,7 +125,7 @@ mod tests {
         );
         check(
             "storage.read:/é",
-            "--scope: 'storage.read:/\\u{e9}' has characters that no scope may have; write them in a path as %XX",
+            "--scope: 'storage.read:/\\u{e9}' contains characters that are not allowed in a scope; write them as %XX in a path",
         );
         assert!(check_scope("storage.read:/a/../b").is_err());
         assert!(check_scope("storage.read:a").is_err());

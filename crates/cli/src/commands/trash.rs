@@ -63,7 +63,7 @@ fn told(why: RemoteError) -> CommandError {
             problem: Box::new(why.problem()),
         },
         RemoteError::NotFound { .. } => CommandError::NotFound(
-            "that is not in the trash, or no longer; `penstock trash list` tells what is"
+            "that is not, or no longer, in the trash; `penstock trash list` shows its contents"
                 .to_owned(),
         ),
         why => why.into(),
@@ -140,12 +140,14 @@ fn list_text(found: &TrashListReport) -> String {
     let files = plural(found.files.len() as u64, "file");
     let kept = Span(Duration::from_secs(found.kept_seconds));
     text += &match (found.is_more, found.kept_seconds) {
-        (true, _) => format!("{files} ({bytes}), and there are more; --limit lists more\n"),
+        (true, _) => {
+            format!("{files} ({bytes}) shown, there are more; raise --limit to see them\n")
+        }
         (false, 0) => {
-            format!("{files} ({bytes}); removed files are not kept (storage.trash)\n")
+            format!("{files} ({bytes}); deleted files are not kept (storage.trash)\n")
         }
         (false, _) => format!(
-            "{files} ({bytes}); removed files are kept for {kept}, if no new file needs their room\n"
+            "{files} ({bytes}); deleted files are kept for {kept}, unless new files need the space\n"
         ),
     };
     text
@@ -158,7 +160,7 @@ fn utc(time: Timestamp) -> String {
 fn path_of(file: &TrashedInfo) -> String {
     match &file.path {
         Some(path) => one_line(path).into_owned(),
-        None => "(where it was is not known)".to_owned(),
+        None => "(path unknown)".to_owned(),
     }
 }
 
@@ -251,13 +253,15 @@ mod tests {
                 "      ID  REMOVED (UTC)              SIZE  BY            PATH\n",
                 "      1f  1970-01-01T00:00:01Z     1.5 kB  alice         /d/f\n",
                 "      20  1970-01-01T00:00:02Z     1.5 kB  -             /d/my g\n",
-                "2 files (3.0 kB); removed files are kept for 1d, if no new file needs their room\n"
+                "2 files (3.0 kB); deleted files are kept for 1d, unless new files need the space\n"
             )
         );
         found.files.truncate(1);
         found.is_more = true;
         let text = list_text(&found);
-        assert!(text.ends_with("\n1 file (1.5 kB), and there are more; --limit lists more\n"));
+        assert!(
+            text.ends_with("\n1 file (1.5 kB) shown, there are more; raise --limit to see them\n")
+        );
         let none = list_text(&told_list(Vec::new()));
         assert!(none.starts_with("0 files (0 B);"), "{none}");
     }

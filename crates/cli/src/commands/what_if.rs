@@ -79,7 +79,7 @@ impl Source {
         let extent = extent_of(&mut reader, TimeWindow::ALL, view).map_err(local)?;
         let extent = extent.ok_or_else(|| {
             CommandError::NotInRecord(format!(
-                "{} holds no attempts to move files; `penstock ingest` takes them in",
+                "{} contains no transfer attempts; import some with `penstock ingest`",
                 records.display()
             ))
         })?;

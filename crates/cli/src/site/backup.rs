@@ -100,7 +100,7 @@ impl BackupReport {
                 transfers,
                 delegations,
             } => format!(
-                "{what} {file}: {size} of {at}Z, up to entry {sequence}\n  {jobs} jobs ({jobs_open} open) with \
+                "{what} {file}: {size}, as of {at}Z, up to entry {sequence}\n  {jobs} jobs ({jobs_open} open) with \
                  {transfers} files, {delegations} delegated credentials, {files}\n"
             ),
             ContentReport::Namespace {
@@ -109,21 +109,23 @@ impl BackupReport {
                 stored_files,
                 stored_bytes,
             } => format!(
-                "{what} {file}: {size} of {at}Z, namespace {namespace}\n  {stored_files} files ({}) in {directories} \
+                "{what} {file}: {size}, as of {at}Z, namespace {namespace}\n  {stored_files} files ({}) in {directories} \
                  directories, {files}\n",
                 Bytes(*stored_bytes)
             ),
         };
         text += &match &self.manifest {
             Some(manifest) => format!("  SHA-256 as in {manifest}\n"),
-            None => "  in no manifest: made by an older version, or interrupted; a changed byte in it may not be noticed\n"
-                .to_owned(),
+            None => {
+                "  no manifest: made by an older version, or interrupted; damage may go unnoticed\n"
+                    .to_owned()
+            }
         };
         if let Some(place) = &self.restored_to {
-            text += &format!("  it is in {place} now\n");
+            text += &format!("  restored to {place}\n");
         }
         for aside in &self.set_aside {
-            text += &format!("  what was there before is {aside}\n");
+            text += &format!("  the previous data is kept as {aside}\n");
         }
         text
     }
@@ -138,7 +140,7 @@ pub fn namespace_source(
     let database = site.resolve(&storage.namespace);
     if !database.exists() {
         return Err(CommandError::NotFound(format!(
-            "{} does not exist: this site was never served; --only transfer leaves it out",
+            "{} does not exist: this site was never started; use --only transfer to omit the namespace",
             database.display()
         )));
     }
@@ -160,7 +162,7 @@ pub fn transfer<'a>(
 ) -> Result<&'a Transfer, CommandError> {
     config.transfer.as_ref().ok_or_else(|| {
         CommandError::Usage(format!(
-            "{} has no [transfer], of which a backup is made",
+            "{} has no [transfer] section to back up",
             site.config_file().display()
         ))
     })

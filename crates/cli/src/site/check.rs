@@ -15,6 +15,7 @@ use crate::site::store;
 use penstock_clock::wall_clock;
 use penstock_decide::credential_expiry::{CredentialValidity, ExpiringItem};
 use penstock_model::VoName;
+use penstock_model::text::plural;
 use penstock_persistence::postgres::inspect;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::{Client, ClientConfig, ClientRequest, Reach};
@@ -178,12 +179,13 @@ pub async fn run(
             output.show(&report, text);
             output.say(match findings.0.len() {
                 0 => "ok".to_owned(),
-                warnings => format!("ok, {warnings} warning(s)"),
+                warnings => format!("ok, {}", plural(warnings as u64, "warning")),
             });
             Ok(())
         }
         errors => {
-            let why = format!("{errors} error(s) in {}", site.root().display());
+            let errors = plural(errors as u64, "error");
+            let why = format!("{errors} in {}", site.root().display());
             Err(output.failure(&report, text, CommandError::Usage(why)))
         }
     }
@@ -288,8 +290,8 @@ async fn without_confinement(site: &SiteDirectory, config: &Config, role: &Trans
         Err(why) => Err(why.to_string()),
     };
     let advice = match tried {
-        Ok(_) => "this machine can confine them: remove the line".to_owned(),
-        Err(why) => format!("this machine cannot confine them: {why}"),
+        Ok(_) => "this machine supports confinement: remove the line".to_owned(),
+        Err(why) => format!("this machine does not support confinement: {why}"),
     };
     format!(
         "transfer.gfal.confinement is \"off\": any storage element that a job names can make gfal2 read and write \
@@ -301,9 +303,9 @@ fn expiry_line(expiry: &Expiry) -> String {
     let (what, path) = (expiry.what.name().replace('_', " "), expiry.path.display());
     match (expiry.what, &expiry.ends_at, expiry.days_left) {
         (ExpiringItem::SigningKey, Some(at), _) => {
-            format!("{what} {path}: to be rotated by {at}\n")
+            format!("{what} {path}: rotate by {at}\n")
         }
-        (_, Some(at), Some(days)) => format!("{what} {path}: {days} day(s) left, until {at}\n"),
+        (_, Some(at), Some(days)) => format!("{what} {path}: days left: {days}, until {at}\n"),
         _ => format!("{what} {path}: cannot be used\n"),
     }
 }
@@ -454,7 +456,9 @@ fn check_credentials_follow(config: &Config, findings: &mut Findings) {
             if let Some(name) = pattern.host()
                 && let Err(why) = (name, 443).to_socket_addrs()
             {
-                findings.warning(format!("{key}: '{name}' is not known here: {why}"));
+                findings.warning(format!(
+                    "{key}: '{name}' is not known on this machine: {why}"
+                ));
             }
             if pattern.domain().is_some_and(is_probably_shared) {
                 findings.warning(format!(
@@ -487,7 +491,7 @@ fn check_ports(config: &Config, findings: &mut Findings) {
             Ok(_) => {}
             Err(why) if why.kind() == std::io::ErrorKind::AddrInUse => {
                 findings.warning(format!(
-                    "{key}: {address} is in use (fine when this site is being served)"
+                    "{key}: {address} is in use (expected while this site is running)"
                 ));
             }
             Err(why) => findings.error(format!("{key}: cannot listen on {address}: {why}")),
@@ -509,7 +513,7 @@ fn check_tape(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
         let parent = directory.parent().unwrap_or(&directory);
         if !parent.is_dir() {
             findings.error(format!(
-                "storage.tape.library {}: {} is no directory, so {} cannot be made there",
+                "storage.tape.library {}: {} is not a directory, so {} cannot be made there",
                 library.name,
                 parent.display(),
                 directory.display()
@@ -524,7 +528,7 @@ fn check_tape(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
     if !is_executable {
         findings.error(format!(
-            "storage.tape.program: {} is no program that can be run; files stay on disk until it is there (docs/tape/hsm.md)",
+            "storage.tape.program: {} is not an executable program; files stay on disk until it exists (docs/tape/hsm.md)",
             program.display()
         ));
     }

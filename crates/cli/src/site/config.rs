@@ -200,7 +200,7 @@ pub struct ForeignIssuer {
 pub enum ConfigError {
     /// No file, or it cannot be read.
     #[error(
-        "cannot read {path}: {why}; is this a site directory? `penstock init --dir DIR` makes one"
+        "cannot read {path}: {why}; is this a site directory? `penstock init --dir DIR` creates one"
     )]
     Unreadable {
         /// Which file.
@@ -339,14 +339,14 @@ impl Config {
         if let Some(issuer) = &self.issuer {
             require(
                 !issuer.token_life_max.0.is_zero(),
-                "issuer.token_life_max is 0, so no token would ever be believed".into(),
+                "issuer.token_life_max is 0, so no token is ever accepted".into(),
             );
         }
         for issuer in &self.trust.issuers {
             require(
                 !issuer.token_life_max.0.is_zero(),
                 format!(
-                    "issuer '{}': token_life_max is 0, so none of its tokens would ever be believed",
+                    "issuer '{}': token_life_max is 0, so none of its tokens is ever accepted",
                     issuer.issuer
                 ),
             );
@@ -401,7 +401,7 @@ impl Config {
             ] {
                 require(
                     value > 0,
-                    format!("transfer.{key} is 0, so nothing would ever move"),
+                    format!("transfer.{key} is 0, so no file can ever move"),
                 );
             }
         }
@@ -563,10 +563,10 @@ mod tests {
             [
                 "site.hosts is empty; name the host or address",
                 "issuer 'http://plain' must be an https:// URL",
-                "storage.user 'CN=Alice' is no subject in slash form, such as /DC=org/CN=Alice",
+                "storage.user 'CN=Alice' is not a subject in slash form, such as /DC=org/CN=Alice",
                 "pool 'disk1' is named twice",
                 "two pools use pools/disk1",
-                "pool 'disk1' has movers_max 0, so nothing would ever move",
+                "pool 'disk1' has movers_max 0, so no file can ever move",
             ]
         );
     }

@@ -96,7 +96,7 @@ impl SiteDirectory {
             let mut holder = String::new();
             let _ = file.read_to_string(&mut holder);
             return Err(CommandError::Local(format!(
-                "another `penstock serve` (process {}) holds {}; stop it first: two would corrupt its record",
+                "another `penstock serve` (process {}) holds {}; stop it first: two processes would corrupt its data",
                 holder.trim(),
                 self.root.display()
             )));

@@ -97,7 +97,7 @@ fn missing(cause: GapCause) -> &'static str {
             "the namespace was restored from a backup; what came after it is not known"
         }
         GapCause::Rebuilt => {
-            "the namespace was made anew from the pools; what came before is not known"
+            "the namespace was rebuilt from the pools; earlier events are not known"
         }
         GapCause::Damaged => "a row of the ledger cannot be read; check the disk of the namespace",
     }

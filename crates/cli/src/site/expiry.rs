@@ -66,7 +66,7 @@ impl Expiry {
                 KEY_AGE_MAX.as_secs() / 86_400
             )),
             (CredentialValidity::Soon, _) => Some(format!(
-                "{shown} expires in {days} day(s), at {told}; {remedy}"
+                "{shown} expires at {told}, days left: {days}; {remedy}"
             )),
             (CredentialValidity::Over, _) => Some(format!("{shown} expired at {told}; {remedy}")),
         };
@@ -91,11 +91,11 @@ impl Expiry {
 fn remedy(what: ExpiringItem) -> &'static str {
     match what {
         ExpiringItem::HostCertificate => {
-            "replace it by a new one; a running site takes it over by itself"
+            "replace it with a new one; a running site loads it automatically"
         }
         ExpiringItem::Authority => "install the CA's new certificate",
         ExpiringItem::RevocationList => {
-            "fetch it again: when it is out of date the door is closed to all of that CA"
+            "fetch a new one: with an expired list, all certificates of that CA are refused"
         }
         ExpiringItem::SigningKey => "penstock key rotate token",
     }

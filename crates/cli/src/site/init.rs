@@ -70,7 +70,7 @@ pub fn create(args: &InitArgs) -> Result<InitReport, CommandError> {
             .is_some_and(|issuer| issuer.url == new.issuer)
     }) {
         return Err(CommandError::Usage(format!(
-            "both sites would have the URL {}; give this one an address of its own with --host",
+            "both sites have the URL {}; give this site its own address with --host",
             new.issuer
         )));
     }
@@ -298,7 +298,7 @@ fn make(
             let name = format!("{} {}", new.name, &random[..8]);
             made = pki::create_ca(&site.ca(), &name);
             made.as_ref()
-                .map_err(|why| fail("cannot make the CA")(why))?
+                .map_err(|why| fail("cannot create the CA")(why))?
         }
     };
     let mut names = new.hosts.clone();
@@ -318,11 +318,11 @@ fn make(
     pki::install_ca(&site.ca_certificate(), &certificates)
         .map_err(|why| fail("cannot install the CA certificate")(&why))?;
     pki::create_signing_key(&site.root().join("keys/token-signing.pem"))
-        .map_err(|why| fail("cannot make the token signing key")(&why))?;
+        .map_err(|why| fail("cannot create the token signing key")(&why))?;
     RootKeys::create(&site.root().join("keys/macaroon-root"))
-        .map_err(|why| fail("cannot make the macaroon root key")(&why))?;
+        .map_err(|why| fail("cannot create the macaroon root key")(&why))?;
     SealingKeys::create(&site.root().join("keys/credential-encryption"))
-        .map_err(|why| fail("cannot make the credential key")(&why))?;
+        .map_err(|why| fail("cannot create the credential key")(&why))?;
 
     // Addresses of receivers of alerts may be secrets.
     write_new(&site.config_file(), &render(new), 0o600)?;
@@ -443,7 +443,7 @@ fn meet(site: &SiteDirectory, peers: &[Peer]) -> Result<(), CommandError> {
 fn next_steps(made: &InitReport, args: &InitArgs) -> String {
     let dir = args.dir.display();
     let mut text = format!(
-        "Made the site '{}' in {}\n\nNext:\n  penstock serve --dir {dir}\n\
+        "Created the site '{}' in {}\n\nNext:\n  penstock serve --dir {dir}\n\
          \x20 penstock copy --dir {dir} FILE {}/\n  penstock ls --dir {dir} -l {}/\n\
          \x20 export X509_CERT_DIR={}     # for gfal2, xrdcp, curl, the fts3 client\n\
          \x20 penstock token --dir {dir} --scope 'storage.read:/ storage.modify:/'\n",

@@ -74,7 +74,7 @@ impl SiteIssuer {
         let config = site.config()?;
         let issuer = config.issuer.as_ref().ok_or_else(|| {
             CommandError::Usage(format!(
-                "{} has no [issuer] section, so it signs no tokens; use a token of an issuer that it trusts",
+                "{} has no [issuer] section, so it cannot issue tokens; use a token of an issuer that it trusts",
                 site.config_file().display()
             ))
         })?;

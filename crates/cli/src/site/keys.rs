@@ -154,7 +154,7 @@ impl RingFiles {
                 .configured
                 .with_file_name(new_name(&self.configured, now));
             pki::create_signing_key(&path)
-                .map_err(|why| CommandError::local("cannot make the token signing key", why))?;
+                .map_err(|why| CommandError::local("cannot create the token signing key", why))?;
             let key = RingKey {
                 signs_from: from,
                 ..self.describe(&path, now, now)?

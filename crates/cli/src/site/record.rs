@@ -29,12 +29,12 @@ impl OfflineRecord {
         let element = ElementRecord::stored(&site, &config);
         let transfer = config.transfer.ok_or_else(|| {
             CommandError::Usage(
-                "this site has no [transfer]: it keeps no record of transfers".into(),
+                "this site has no [transfer] section, so it keeps no record of transfers".into(),
             )
         })?;
         let DatabasePlace::File(journal) = &transfer.database else {
             return Err(CommandError::Usage(
-                "this site's record is in PostgreSQL, which is read by a node of its service only"
+                "this site's record is in PostgreSQL and can only be read through its service"
                     .into(),
             ));
         };

@@ -123,7 +123,7 @@ fn keep_to_itself() {
         maximum: Some(1),
     };
     if let Err(why) = setrlimit(Resource::Core, core) {
-        tracing::warn!(%why, "core dumps cannot be forbidden; they would hold keys");
+        tracing::warn!(%why, "core dumps cannot be disabled; they can contain keys");
     }
     if let Err(why) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%why, "the process cannot be kept from being traced");
@@ -336,7 +336,7 @@ impl RunningRoles {
                 tracing::info!("reloaded limits, certificates and trust");
             }
             Err(why) => {
-                tracing::error!(%why, "nothing more was reloaded; the values before stay in effect")
+                tracing::error!(%why, "the reload stopped here; the previous values stay in effect")
             }
         }
     }
@@ -353,10 +353,10 @@ impl RunningRoles {
         self.watched = WatchedFiles::of(site, &config);
         self.look_at_endings(site, &config).await;
         match self.take_over(site, &config).await {
-            Ok(()) if changed => tracing::info!("took over changed keys or certificates"),
+            Ok(()) if changed => tracing::info!("loaded changed keys or certificates"),
             Ok(()) => {}
             Err(why) => {
-                tracing::error!(%why, "changed keys or certificates cannot be used; those before stay in effect")
+                tracing::error!(%why, "changed keys or certificates cannot be used; the previous ones stay in effect")
             }
         }
     }
@@ -367,7 +367,7 @@ impl RunningRoles {
         let look = move || expiry::of_site(&site, &config, wall_clock());
         match tokio::task::spawn_blocking(look).await {
             Ok(found) => self.monitor.replace_endings(found),
-            Err(why) => tracing::error!(%why, "what expires when could not be found out"),
+            Err(why) => tracing::error!(%why, "the expiry dates could not be read"),
         }
     }
 
@@ -427,11 +427,11 @@ impl RunningRoles {
             }
         };
         tokio::select! {
-            _ = ended => tracing::info!("everything has ended"),
+            _ = ended => tracing::info!("stopped"),
             _ = tokio::time::sleep(patience) => {
-                tracing::warn!("some work did not end in time; it continues after the next start");
+                tracing::warn!("some work did not finish in time; it continues after the next start");
             },
-            _ = signals.stop() => tracing::warn!("asked again to stop; ending at once"),
+            _ = signals.stop() => tracing::warn!("second stop signal; stopping immediately"),
         }
         unwell
     }

@@ -169,7 +169,7 @@ fn what_is_not_believed_or_makes_no_sense_is_told_by_the_exit_code() {
     assert!(test(3, &["--as", &forged]).contains("token"));
     let said = test(2, &["--as", "eyJhbGciOiJub25lIn0.e30."]);
     assert!(
-        said.contains("others see arguments") && !said.contains("eyJhbG"),
+        said.contains("other users can see arguments") && !said.contains("eyJhbG"),
         "{said}"
     );
     assert!(test(2, &["--as", "/no/such/file"]).contains("/no/such/file"));

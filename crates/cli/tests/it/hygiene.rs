@@ -116,7 +116,7 @@ fn every_denial_is_in_the_log_once_with_its_reason_and_without_a_secret() {
     let service = |path: &str| format!("{}{path}", site.service());
     let job = "11111111-1111-1111-1111-111111111111";
     let cases = [
-        (vec![], door.clone(), "401", "nobody known"),
+        (vec![], door.clone(), "401", "no credentials"),
         (
             vec!["-H".to_owned(), bearer(&narrow)],
             door.clone(),
@@ -142,7 +142,7 @@ fn every_denial_is_in_the_log_once_with_its_reason_and_without_a_secret() {
             "Bearer",
         ),
         (vec![], format!("{door}?authz={forged}"), "401", "signature"),
-        (vec![], service("/jobs"), "401", "nobody known"),
+        (vec![], service("/jobs"), "401", "no credentials"),
         (
             vec!["-H".to_owned(), bearer(&forged)],
             service("/jobs"),
@@ -179,7 +179,7 @@ fn every_denial_is_in_the_log_once_with_its_reason_and_without_a_secret() {
             "403",
             "",
         ),
-        (vec![], service("/live/api/report"), "401", "nobody known"),
+        (vec![], service("/live/api/report"), "401", "no credentials"),
     ];
     for (args, url, expected, reason) in cases {
         let since = site.log().len();
@@ -335,9 +335,9 @@ fn check_finds_hosts_to_which_no_credential_should_follow() {
     };
     for (host, why) in [
         ("*.org", "too wide"),
-        ("256.1.1.1", "is no host"),
-        ("https://se", "is no host"),
-        ("-se.example.org", "is no host"),
+        ("256.1.1.1", "is not a host"),
+        ("https://se", "is not a host"),
+        ("-se.example.org", "is not a host"),
     ] {
         follow(&format!("\"{host}\""));
         let said = fail(2, &["check", "--dir", &site.dir_arg()]);

@@ -156,7 +156,7 @@ fn a_waiting_job_is_explained_and_can_be_canceled() {
     let id = printed.trim();
     eventually("the first attempt has failed", || {
         let explained = succeed(&["explain", "--dir", &dir, id]);
-        explained.contains("1 wait")
+        explained.contains("queued: 1")
     });
     let canceled = succeed(&["cancel", "--dir", &dir, id]);
     assert!(canceled.contains(id), "{canceled}");
@@ -182,7 +182,7 @@ fn a_tree_goes_from_server_to_server_without_a_service() {
     .map(str::to_owned);
     let copy: Vec<&str> = copy.iter().map(String::as_str).collect();
     let printed = succeed(&copy);
-    assert!(printed.starts_with("2 file(s), 18 B copied"), "{printed}");
+    assert!(printed.starts_with("2 files, 18 B copied"), "{printed}");
     assert_eq!(
         succeed(&["cat", "--dir", &dir, &second.url("/copy/sub/b")]),
         "/tree/sub/b"
@@ -338,7 +338,7 @@ fn a_state_or_a_link_that_does_not_exist_is_an_error() {
     }
     let said = fail(4, &["explain", "--dir", &dir, "link", "nowhere-nowhere"]);
     assert!(
-        said.contains("no link is called 'nowhere-nowhere'"),
+        said.contains("no transfers on a link 'nowhere-nowhere'"),
         "{said}"
     );
 }

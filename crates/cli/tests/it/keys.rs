@@ -196,7 +196,8 @@ fn a_new_host_certificate_is_shown_without_a_signal() {
     let (host, new) = (site.dir().join("host"), other.dir().join("host"));
     std::fs::copy(new.join("cert.pem"), host.join("cert.pem")).expect("copied");
     eventually("it is noticed", || {
-        site.log().contains("cannot be used; those before stay")
+        site.log()
+            .contains("cannot be used; the previous ones stay")
     });
     assert_eq!(serial(), before);
     std::fs::copy(new.join("key.pem"), host.join("key.pem")).expect("copied");
@@ -327,7 +328,7 @@ fn check_tells_what_ends_and_how_soon() {
     install_revocation_list(&site, "2592000");
     let printed = succeed(&["check", "--dir", &dir]);
     assert!(printed.contains("host/cert.pem: 3"), "{printed}");
-    assert!(printed.contains(".r0: 29 day(s) left"), "{printed}");
+    assert!(printed.contains(".r0: days left: 29"), "{printed}");
     assert!(printed.ends_with("ok\n"), "{printed}");
     let report: Value =
         serde_json::from_str(&succeed(&["--json", "check", "--dir", &dir])).expect("JSON");
@@ -350,6 +351,6 @@ fn check_tells_what_ends_and_how_soon() {
     install_revocation_list(&site, "1");
     eventually("it ends", || {
         let output = crate::site::run(&["check", "--dir", &dir]);
-        output.status.code() == Some(2) && text(&output.stdout).contains("fetch it again")
+        output.status.code() == Some(2) && text(&output.stdout).contains("fetch a new one")
     });
 }

@@ -80,7 +80,7 @@ fn a_page_of_accounting_is_for_its_user_alone_and_takes_the_place_of_no_link() {
     std::fs::write(&other, "somebody's").expect("written");
     std::os::unix::fs::symlink(&other, &link).expect("made");
     let said = fail(2, &["account", &store, "--html", &link]);
-    assert!(said.contains("is no file"), "{said}");
+    assert!(said.contains("is not a file"), "{said}");
     let kept = std::fs::read_to_string(&other).expect("there");
     assert_eq!(kept, "somebody's");
 }
@@ -144,6 +144,6 @@ fn a_residue_is_a_difference_that_was_found() {
     assert_eq!(found["report"]["all"]["terms"]["residue"], -7);
     assert_eq!(
         found["report"]["residue"][0]["why"],
-        "the second view tells no size"
+        "the second view has no size"
     );
 }

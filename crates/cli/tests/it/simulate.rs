@@ -55,7 +55,7 @@ fn what_is_wrong_with_a_plan_is_told_with_its_line() {
     std::fs::write(&plan, PLAN.replace("to = 'b'", "to = 'c'")).expect("written");
     let told = fail(2, &["simulate", &plan]);
     assert!(
-        told.contains("line 7: 'c' is no storage of the plan; it has a, b"),
+        told.contains("line 7: 'c' is not a storage of the plan; it has a, b"),
         "{told}"
     );
     assert!(fail(2, &["simulate"]).contains("--example"));

@@ -133,7 +133,7 @@ fn other_content_is_replaced_only_when_asked() {
     let second = write(&site.scratch().join("other"), b"other");
     as_owner(&site, &["copy", &first, &site.url("/f")]);
     let said = fail(1, &["copy", &second, &site.url("/f"), "--dir", &dir]);
-    assert!(said.contains("exists with other content"), "{said}");
+    assert!(said.contains("exists with different content"), "{said}");
     as_owner(&site, &["copy", "--overwrite", &second, &site.url("/f")]);
     assert_eq!(as_owner(&site, &["cat", &site.url("/f")]), "other");
 

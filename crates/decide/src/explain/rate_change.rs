@@ -228,7 +228,7 @@ impl RateChangeId {
 
 /// A text that is no id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this is no id of a drop, a rise or a lull: expected the form 1a2b3c4d-5e6f7a8b")]
+#[error("this is not an id of a drop, a rise or a lull: expected the form 1a2b3c4d-5e6f7a8b")]
 pub struct InvalidRateChangeId;
 
 timed_id_text!(RateChangeId, InvalidRateChangeId);

@@ -379,6 +379,6 @@ pub fn missing(rule: &Rule, input: &RuleInput<'_>) -> Vec<M> {
     let unknown = rule
         .needs
         .iter()
-        .filter(|group| !group.iter().any(|input| input.is_known(*input)));
+        .filter(|group| !group.iter().any(|measure| input.is_known(*measure)));
     unknown.filter_map(|group| group.first().copied()).collect()
 }

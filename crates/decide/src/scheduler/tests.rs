@@ -306,8 +306,7 @@ fn who_waits_is_told_their_share() {
     );
     assert_eq!(
         text,
-        "the link runs 1 of 1 transfers allowed at once; of the next slots cms gets 75 %, and of these \
-         'production' 90 %"
+        "the link runs 1 of 1 transfers allowed at once; cms gets 75 % of the next slots, and 'production' 90 % of those"
     );
 }
 
@@ -683,7 +682,7 @@ fn what_is_tuned_binds_below_what_operators_allow_and_says_so() {
     };
     assert_eq!(
         reason(&scheduler),
-        "the link runs 2 of the 2 transfers that move most; 3 are allowed"
+        "the link runs 2 transfers at once, the number measured as fastest (limit 3)"
     );
     scheduler.set_tuned(&TunedPlace::Link(link("a→b")), Some(Slots(7)));
     assert_eq!(started(&mut scheduler), [3]);
@@ -701,7 +700,7 @@ fn what_is_tuned_binds_below_what_operators_allow_and_says_so() {
     assert!(started(&mut scheduler).is_empty());
     assert_eq!(
         reason(&scheduler),
-        "b receives 3 of the 3 files at once that move most; 10 are allowed"
+        "b receives 3 files at once, the number measured as fastest (limit 10)"
     );
     scheduler.set_tuned(
         &TunedPlace::Inbound {

@@ -5,8 +5,8 @@ use penstock_model::{Fts3Reason, Rate, TrialResult, TuneReason};
 /// Why a number of transfers or connections was chosen, as one sentence without a full stop.
 pub fn tune_reason(because: &TuneReason) -> String {
     match because {
-        TuneReason::Begins => "nothing was known; it begins to try".to_owned(),
-        TuneReason::Remembers => "it continues with what was found before".to_owned(),
+        TuneReason::Begins => "no measurements yet; trying a first number".to_owned(),
+        TuneReason::Remembers => "continuing with the number found earlier".to_owned(),
         TuneReason::Pays { before, now } => {
             let (less, more) = ends(before, now);
             format!("{} is worth it beside {}", tried(more), tried(less))
@@ -15,29 +15,28 @@ pub fn tune_reason(because: &TuneReason) -> String {
             let (less, more) = ends(before, now);
             format!("{} is not worth it beside {}", tried(more), tried(less))
         }
-        TuneReason::Keeps { best } => format!("{} is the best that was tried", tried(best)),
-        TuneReason::Probes => "all is well; a little more or less is tried".to_owned(),
+        TuneReason::Keeps { best } => format!("{} is the best number tried", tried(best)),
+        TuneReason::Probes => "stable; trying slightly more or fewer".to_owned(),
         TuneReason::Changed { was, now } => format!(
-            "{} was {} before, so it is tried anew",
+            "{} was {} before, so it is measured again",
             tried(now),
             work(was)
         ),
-        TuneReason::PushedBack => "a storage element said that it is overloaded".to_owned(),
+        TuneReason::PushedBack => "a storage element reported overload".to_owned(),
         TuneReason::QueuedThere { waiting } => {
-            format!("{waiting} of them wait for their turn at a storage element")
+            format!("{waiting} of them are queued at a storage element")
         }
-        TuneReason::Bounded => "an operator allows no other number".to_owned(),
+        TuneReason::Bounded => "an operator fixed the number".to_owned(),
         TuneReason::SharesStorage { links } => {
-            format!("{links} links share a storage element, and this is its part")
+            format!("{links} links share a storage element, and this is the link's part")
         }
-        TuneReason::FollowsQueue => "no more wait".to_owned(),
+        TuneReason::FollowsQueue => "no more files are queued".to_owned(),
         TuneReason::WindowLimited { percent } => format!(
-            "copies are held back by their windows {percent} % of the time, and nothing is lost: more connections are \
-             tried"
+            "copies are limited by TCP windows {percent} % of the time, without packet loss: more connections are tried"
         ),
         TuneReason::StreamsDoNotHelp => "more connections do not help".to_owned(),
         TuneReason::SegmentsLost { per_million } => format!(
-            "{per_million} of a million segments are lost: more connections would lose more"
+            "{per_million} in a million segments are lost: more connections increase the loss"
         ),
         TuneReason::Fts3(why) => fts3_reason(*why).to_owned(),
     }
@@ -103,7 +102,7 @@ mod tests {
                 was: many,
                 now: at(20.0, 9e7)
             }),
-            "90.0 MB/s with 20 at once was 190.1 MB/s before, so it is tried anew"
+            "90.0 MB/s with 20 at once was 190.1 MB/s before, so it is measured again"
         );
     }
 }

@@ -190,7 +190,7 @@ impl Engine {
             let verdict = match told.get(&**path) {
                 Some(Ok(found)) => judged(*found),
                 Some(Err(why)) => Verdict::Odd(why.clone()),
-                None => Verdict::Odd("the tape system does not tell of it".to_owned()),
+                None => Verdict::Odd("the tape system does not report it".to_owned()),
             };
             match verdict {
                 Verdict::OnTape => {

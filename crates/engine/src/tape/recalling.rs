@@ -573,7 +573,7 @@ impl Engine {
                     self.stage_failed(now, transfer, fault, effects);
                 }
                 None => {
-                    let why = "the tape system does not tell of it";
+                    let why = "the tape system does not report it";
                     let fault = StageFault::of_file(refused_by_tape(why));
                     self.stage_failed(now, transfer, fault, effects);
                 }

@@ -354,7 +354,7 @@ fn files_are_asked_for_together_copied_when_on_disk_and_let_go_after_that() {
     assert_eq!(states(&world, job), ["STAGING", "STAGING"]);
     assert_eq!(
         world.told_why(1),
-        "the tape system of https://s0 is asked in a moment, for 2 files together"
+        "a request to the tape system of https://s0 for 2 files is being prepared"
     );
     world.sleep(2);
     assert_eq!(world.library.take_log(), ["stage /1/0 /1/1"]);
@@ -365,8 +365,7 @@ fn files_are_asked_for_together_copied_when_on_disk_and_let_go_after_that() {
     world.sleep(1);
     assert_eq!(
         world.told_why(2),
-        "the tape system of https://s0 has had its request r1 for 1 s: 0 of 2 files are on disk, and it is asked \
-         again in 0 s"
+        "the tape system of https://s0 has worked on request r1 for 1 s: 0 of 2 files are on disk; next check in 0 s"
             .replace("in 0 s", "now")
     );
     world.sleep(1);
@@ -558,7 +557,9 @@ fn a_library_that_does_not_answer_is_asked_again_later_and_later() {
         let at = world.engine.wake_at().expect("due");
         waits.push(at.since(world.now.at));
         assert!(
-            world.told_why(1).contains("was asked in vain"),
+            world
+                .told_why(1)
+                .contains("requests to the tape system of https://s0 failed"),
             "{}",
             world.told_why(1)
         );
@@ -626,7 +627,7 @@ fn a_copy_that_has_to_be_on_tape_holds_no_slot_and_ends_when_it_is() {
     assert!(
         world
             .told_why(1)
-            .contains("has 16 min 40 s more to put it on tape"),
+            .contains("has 16 min 40 s left to write it to tape"),
         "{}",
         world.told_why(1)
     );
@@ -853,7 +854,7 @@ fn no_more_files_are_brought_at_once_than_operators_allow() {
     assert_eq!(asked(&world), 2);
     assert_eq!(
         world.told_why(5),
-        "the tape system of https://s0 has 1 request for 2 files, and no more may be open at once"
+        "the tape system of https://s0 has 1 request open for 2 files, which is the limit"
     );
     limit(&mut world, None);
     world.sleep(5);

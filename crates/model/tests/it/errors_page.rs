@@ -31,8 +31,8 @@ record of a transfer, and keeps its meaning from version to version.
   \"layer\": \"pool\",
   \"retryable\": \"later\",
   \"who\": \"site\",
-  \"message\": \"no pool has room for a file of 5000000000 bytes; remove files or ask the site for space\",
-  \"detail\": \"no pool has room for a file of 5000000000 bytes; remove files or ask the site for space\"
+  \"message\": \"no pool has enough space for a file of 5000000000 bytes; delete files or ask the site for space\",
+  \"detail\": \"no pool has enough space for a file of 5000000000 bytes; delete files or ask the site for space\"
 }
 ```
 

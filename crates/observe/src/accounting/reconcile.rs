@@ -441,8 +441,8 @@ fn reason_of_pair(pair: &Pair<'_>) -> Reason {
     if in_first == pair.second.has(pair.other.at) {
         return match (pair.item.tells_size, pair.other.tells_size) {
             (true, true) => Term::Sizes.explained(),
-            (false, _) => Reason::unexplained("the first view tells no size"),
-            (true, false) => Reason::unexplained("the second view tells no size"),
+            (false, _) => Reason::unexplained("the first view has no size"),
+            (true, false) => Reason::unexplained("the second view has no size"),
         };
     }
     // By one and the same clock, would both windows have it?

@@ -45,7 +45,7 @@ impl Account {
         if self.open > 0 {
             let _ = writeln!(
                 text,
-                "\n{} rows tell no end of an attempt and are in no figure.",
+                "\n{} rows have no end of an attempt and are not included.",
                 self.open
             );
         }
@@ -98,7 +98,7 @@ impl Account {
             if line.without_bytes > 0 {
                 let _ = writeln!(
                     text,
-                    "         of {} successes no bytes are told",
+                    "         no bytes are known for {} successes",
                     line.without_bytes
                 );
             }
@@ -158,7 +158,7 @@ impl Account {
                 && more > 0
             {
                 let more = plural(more, "more incident");
-                let _ = writeln!(text, "          and {more}; --json and --html tell more");
+                let _ = writeln!(text, "          and {more}; --json and --html show all");
             }
         }
     }

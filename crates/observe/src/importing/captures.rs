@@ -40,12 +40,12 @@ impl Parser for Sockets {
         }
         self.finish(rows);
         let [state, receive, send, local, peer, rest @ ..] = words.as_slice() else {
-            return Err("it is no line of ss".to_owned());
+            return Err("it is not a line of ss".to_owned());
         };
         let number = |word: &str| word.parse().ok().map(Bytes);
         let (receive, send) = (number(receive), number(send));
         if receive.is_none() || send.is_none() {
-            return Err("it is no line of ss".to_owned());
+            return Err("it is not a line of ss".to_owned());
         }
         let mut row = Box::new(Sample {
             at: self.at.ok_or("ss prints no time: give it with --at")?,
@@ -215,7 +215,7 @@ impl Activity {
         }
         for (column, value) in self.columns.iter().zip(values).skip(1) {
             let Ok(value) = value.replace(',', ".").parse::<f64>() else {
-                return Err(format!("'{value}' is no number"));
+                return Err(format!("'{value}' is not a number"));
             };
             set_activity(&mut row, column, value);
         }

@@ -132,7 +132,7 @@ impl BillingParser {
 
     /// `11.22 19:04:51`, or with the year before.
     fn time(&self, text: &str) -> Result<Timestamp, String> {
-        let wrong = || format!("'{text}' is no date and time");
+        let wrong = || format!("'{text}' is not a date and time");
         if let Some(at) = times::iso(text) {
             return Ok(at);
         }
@@ -250,12 +250,12 @@ impl BillingParser {
         let at = record
             .str("date")
             .and_then(times::iso)
-            .ok_or("it tells no date")?;
+            .ok_or("it has no date")?;
         let status = record.object("status");
         let code = status.as_ref().and_then(|status| status.signed("code"));
         let message = status.as_ref().and_then(|status| status.str("msg"));
         let mut row = attempt(at, code.unwrap_or(0), message.unwrap_or_default());
-        let kind = record.str("msgType").ok_or("it tells no msgType")?;
+        let kind = record.str("msgType").ok_or("it has no msgType")?;
         row.operation = match kind {
             "transfer" => match (record.str("isWrite"), record.truth("isP2p")) {
                 (_, Some(true)) => Operation::PoolCopy,

@@ -36,9 +36,9 @@ impl Parser for Messages {
         } else if message.has("submitted_count") {
             link(&message)
         } else {
-            return Err("it is no start, complete, state or queue_state message".to_owned());
+            return Err("it is not a start, complete, state or queue_state message".to_owned());
         };
-        rows.push(row.ok_or("it tells no time")?);
+        rows.push(row.ok_or("it has no time")?);
         Ok(())
     }
 }

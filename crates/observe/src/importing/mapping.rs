@@ -292,7 +292,7 @@ impl Rule {
         }
         match has_time {
             true => Ok(row),
-            false => Err("it tells no time".to_owned()),
+            false => Err("it has no time".to_owned()),
         }
     }
 

@@ -24,7 +24,7 @@ pub struct Datagram<'a> {
 
 /// What a file is that is no capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is no file of tcpdump in the format pcap")]
+#[error("it is not a file of tcpdump in the format pcap")]
 pub struct NoCapture;
 
 /// Hands each whole UDP datagram to `take`. Returns how many records were none: other protocols, fragments, cut ones.

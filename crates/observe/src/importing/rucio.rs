@@ -57,7 +57,7 @@ fn trace(record: &Object<'_>, event: &str) -> Result<Option<Attempt>, String> {
         .str("stateReason")
         .filter(|reason| !is_success && *reason != "OK");
     Ok(Some(Attempt {
-        at: at.ok_or("it tells no time")?,
+        at: at.ok_or("it has no time")?,
         view: View::Vo,
         operation,
         attempt: record.text("uuid"),
@@ -120,7 +120,7 @@ fn message(
     let size = payload.unsigned("file-size").map(Bytes);
     let detail = payload.str("reason").filter(|_| !is_success);
     Ok(Some(Attempt {
-        at: at.ok_or("it tells no time")?,
+        at: at.ok_or("it has no time")?,
         view: View::Vo,
         operation,
         attempt: payload.text("transfer-id"),

@@ -110,7 +110,7 @@ fn other_messages_of_fts_are_told_apart() {
     assert_eq!(
         wrong,
         [
-            "line 2: it is no start, complete, state or queue_state message",
+            "line 2: it is not a start, complete, state or queue_state message",
             "line 3: it is no JSON object"
         ]
     );

@@ -105,20 +105,17 @@ fn outcome(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
 fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
     let quality = &report.quality;
     writeln!(out, "\nQuality")?;
-    let errors = plural(quality.errors, "error");
+    let errors = plural(quality.errors, "failed attempt");
     let transfers = plural(quality.transfers, "transfer");
     match quality.error_percent {
-        Some(percent) => writeln!(
-            out,
-            "  {errors} / {transfers} => error rate = {percent:.2} %"
-        )?,
-        None => writeln!(out, "  {errors} / {transfers}")?,
+        Some(percent) => writeln!(out, "  {errors} in {transfers} ({percent:.2} %)")?,
+        None => writeln!(out, "  {errors} in {transfers}")?,
     }
     if quality.lost_attempts > 0 {
         let lost = plural(quality.lost_attempts, "attempt");
         writeln!(
             out,
-            "  {lost} cut short by a restart of the service (no errors)"
+            "  {lost} interrupted by a restart of the service (not counted as failed)"
         )?;
     }
     if quality.incidents.is_empty() {
@@ -127,7 +124,7 @@ fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
     let incidents = plural(quality.incidents.len() as u64, "incident");
     writeln!(
         out,
-        "  {incidents} (an error is a failed attempt; errors alike are one incident):"
+        "  {incidents} (similar failures count as one incident):"
     )?;
     for incident in quality.incidents.iter().take(ROWS_MAX) {
         write_incident(incident, out)?;
@@ -136,7 +133,7 @@ fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
 }
 
 fn write_incident(incident: &FailureSummary, out: &mut Formatter<'_>) -> fmt::Result {
-    let errors = plural(incident.errors, "error");
+    let errors = plural(incident.errors, "failed attempt");
     let transfers = plural(incident.transfers, "transfer");
     writeln!(
         out,

@@ -38,7 +38,7 @@ impl Positions {
         let known = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map_err(|why| StoreError::Foreign {
                 path,
-                what: format!("it does not tell how far files were taken: {why}"),
+                what: format!("it does not contain how far files were read: {why}"),
             })?,
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(why) => return Err(StoreError::disk(&path)(why)),

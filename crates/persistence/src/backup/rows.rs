@@ -350,7 +350,7 @@ fn must_be_free(open: &mut OpenTransaction<'_>) -> Result<(), BoxedError> {
     let sql = "SELECT EXISTS (SELECT 1 FROM job) OR EXISTS (SELECT 1 FROM ledger) OR EXISTS (SELECT 1 FROM setting)
                OR EXISTS (SELECT 1 FROM ban) OR EXISTS (SELECT 1 FROM delegation)";
     match one(open, sql)?.get(0) {
-        true => Err("it is not empty: make another database for what is put back".into()),
+        true => Err("it is not empty: create another database for the restore".into()),
         false => Ok(()),
     }
 }

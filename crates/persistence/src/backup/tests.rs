@@ -323,7 +323,7 @@ fn what_is_damaged_or_no_backup_is_refused_and_changes_nothing() {
     let to = lab.to("anew");
     for name in ["damaged", "cut", "text", "transfer.sqlite", "absent"] {
         let why = restore(&lab.at(name), &to).expect_err(name).to_string();
-        assert!(why.contains("no backup that can be used"), "{name}: {why}");
+        assert!(why.contains("is not a usable backup"), "{name}: {why}");
         assert!(!files(&to).0.exists(), "{name}");
     }
     restore(&lab.at("backup"), &to).expect("restored");
@@ -364,10 +364,7 @@ fn a_backup_that_would_act_when_it_is_restored_is_refused() {
         drop(opened);
         let to = lab.to(&format!("anew-{number}"));
         let why = restore(&bad, &to).expect_err(&change).to_string();
-        assert!(
-            why.contains("no backup that can be used"),
-            "{change}: {why}"
-        );
+        assert!(why.contains("is not a usable backup"), "{change}: {why}");
         assert!(!files(&to).0.exists() && !outside.exists(), "{change}");
     }
     restore(&lab.at("good"), &lab.to("anew")).expect("restored");

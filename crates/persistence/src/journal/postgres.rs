@@ -216,7 +216,7 @@ fn take_over(session: &mut Session, tenure: Tenure, seen: u64) -> Result<Progres
     let origin = match origin {
         Err(why) if why.may_pass() => return Err(why.into()),
         Err(why) => {
-            tracing::warn!(%why, "the database does not tell whether a standby has taken over");
+            tracing::warn!(%why, "the database does not report whether a standby has taken over");
             None
         }
         Ok(origin) => origin,

@@ -68,7 +68,7 @@ pub enum ChangeRefusal {
     IntoItself(NamespacePath),
     /// What is below could not be named any more.
     #[error(
-        "a path below {0} would be longer than {PATH_BYTES_MAX} bytes; choose a shorter name, or rename what is below first"
+        "a path below {0} would be longer than {PATH_BYTES_MAX} bytes; choose a shorter name, or first rename the entries below"
     )]
     TooLongBelow(NamespacePath),
     /// The root stays.
@@ -81,7 +81,7 @@ pub enum ChangeRefusal {
     )]
     TooManyProperties(NamespacePath),
     /// More entries than one transaction should remove.
-    #[error("{path} holds {entries_max} entries or more; remove what is below it first")]
+    #[error("{path} has {entries_max} entries or more; remove its entries first")]
     TooManyEntries {
         /// The directory.
         path: NamespacePath,

@@ -284,7 +284,7 @@ impl Keeper {
             Ok(None) => self.begin_anew(),
             Err(why) => {
                 let (pool, path) = (&self.snapshots.pool, self.path.display());
-                tracing::warn!(%pool, %path, %why, "the directory log cannot be read; it is made anew");
+                tracing::warn!(%pool, %path, %why, "the directory log cannot be read; it is rebuilt");
                 self.begin_anew();
             }
         }
@@ -419,7 +419,7 @@ impl Keeper {
             }
             Err(why) => {
                 let (pool, path) = (&self.snapshots.pool, self.path.display());
-                tracing::error!(%pool, %path, %why, "the directory log cannot be written; it is made anew when it can");
+                tracing::error!(%pool, %path, %why, "the directory log cannot be written; it will be rebuilt as soon as possible");
                 self.standing.is_current.store(false, Ordering::Release);
                 self.open = None;
                 self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
@@ -449,7 +449,7 @@ impl Keeper {
             move || {
                 if let Err(why) = file.sync_data() {
                     let path = path.display();
-                    tracing::error!(%path, %why, "the directory log could not be flushed; it is made anew");
+                    tracing::error!(%path, %why, "the directory log could not be flushed; it is rebuilt");
                     standing.has_lost_lines.store(true, Ordering::Release);
                 }
                 // Not more often than this.
@@ -493,7 +493,7 @@ impl Keeper {
         let fresh = match fresh {
             Ok(fresh) => fresh,
             Err(why) => {
-                tracing::warn!(%pool, %why, "a long directory log could not be made shorter; it goes on growing");
+                tracing::warn!(%pool, %why, "a long directory log could not be compacted; it continues to grow");
                 if let Some(open) = &mut self.open {
                     // Tried again when it is twice as long.
                     open.snapshot_bytes = open.bytes / 2;
@@ -506,7 +506,7 @@ impl Keeper {
             // Which of the two has the name, and whether it stays so, is not known: what is written to the one that is
             // open may be lost.
             Err(why) => {
-                tracing::warn!(%pool, %why, "a directory log could not be replaced by a shorter one; it is made anew");
+                tracing::warn!(%pool, %why, "a directory log could not be replaced by a shorter one; it is rebuilt");
                 self.begin_anew();
             }
         }

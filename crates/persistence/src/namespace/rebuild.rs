@@ -200,7 +200,7 @@ impl Rebuild {
         }
         // A ring hangs on nothing and has no uppermost; only damage makes one.
         for (_, directory) in told {
-            self.lose_directory(directory, "it is told to be inside of itself")?;
+            self.lose_directory(directory, "it is recorded as its own parent")?;
         }
         Ok(())
     }

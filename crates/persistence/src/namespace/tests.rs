@@ -371,7 +371,7 @@ fn a_directory_is_removed_with_all_below_it_or_not_at_all() {
     }
     refused(
         lab.remove("/d", 4),
-        "/d holds 4 entries or more; remove what is below it first",
+        "/d has 4 entries or more; remove its entries first",
     );
     assert_eq!(lab.tree(), "/d/ /d/a /d/e/ /d/e/b /d/e/c /k");
     let changed = lab.remove("/d", 5).expect("removed");
@@ -730,7 +730,7 @@ fn a_file_may_take_the_place_of_a_directory_when_that_is_asked_for() {
     file.replace = Replace::Tree(2);
     refused(
         lab.make(Change::Publish(file.clone())),
-        "/d holds 2 entries or more; remove what is below it first",
+        "/d has 2 entries or more; remove its entries first",
     );
     file.replace = Replace::Tree(3);
     let changed = lab.make(Change::Publish(file)).expect("replaced");

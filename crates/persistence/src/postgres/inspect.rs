@@ -39,7 +39,7 @@ pub fn inspect(database: &Database) -> Result<DatabaseFacts, DatabaseError> {
             errors.push(format!("its encoding is {encoding}; make one with ENCODING 'UTF8'"));
         }
         if row.get(3) {
-            warnings.push("its fsync is off: a loss of power may lose what was acknowledged".to_owned());
+            warnings.push("its fsync is off: a power failure can lose acknowledged data".to_owned());
         }
         if !row.get::<_, bool>(4) {
             let remedy = format!("GRANT CREATE, USAGE ON SCHEMA public TO \"{user}\"");

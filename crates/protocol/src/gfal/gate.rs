@@ -224,7 +224,7 @@ async fn watch(child: Arc<Child>) {
             // It was interrupted before this was read, or it has ended.
             Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
             Err(why) => {
-                tracing::warn!(%why, "what a gfal process opens cannot be judged any more");
+                tracing::warn!(%why, "file access of a gfal process can no longer be checked");
                 return;
             }
         }

@@ -38,14 +38,14 @@ pub enum InvalidCaveat {
     Path(#[from] InvalidPath),
     /// An unknown activity, or none.
     #[error(
-        "'{0}' is no activity; there are READ_METADATA, UPDATE_METADATA, LIST, DOWNLOAD, UPLOAD, MANAGE, DELETE"
+        "'{0}' is not an activity; there are READ_METADATA, UPDATE_METADATA, LIST, DOWNLOAD, UPLOAD, MANAGE, DELETE"
     )]
     Activity(String),
     /// Not a date.
-    #[error("'before:{0}' is no date; write it like 2030-01-01T00:00:00Z")]
+    #[error("'before:{0}' is not a date; write it like 2030-01-01T00:00:00Z")]
     Date(String),
     /// Not an address or network, or too many.
-    #[error("'ip:{0}' is no list of at most {NETWORKS_MAX} addresses or networks")]
+    #[error("'ip:{0}' is not a list of at most {NETWORKS_MAX} addresses or networks")]
     Address(String),
 }
 

@@ -32,7 +32,7 @@ pub enum InvalidRequest {
     #[error("the request has no 'validity'; write for example \"validity\": \"PT60M\"")]
     NoValidity,
     /// Not a span of time, or none at all.
-    #[error("'{0}' is no span of time; write for example PT60M, PT12H or P1D")]
+    #[error("'{0}' is not a span of time; write for example PT60M, PT12H or P1D")]
     Validity(String),
     /// One that cannot be understood must not be granted.
     #[error("{0}")]

@@ -251,7 +251,7 @@ fn a_key_file_is_private_and_never_overwritten() {
     std::fs::write(&path, "secret").expect("written");
     let why = RootKeys::load(&path).expect_err("no key").to_string();
     assert!(
-        why.contains("a line is no key") && !why.contains("secret"),
+        why.contains("a line is not a key") && !why.contains("secret"),
         "{why}"
     );
 }

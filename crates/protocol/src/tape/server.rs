@@ -43,7 +43,7 @@ pub enum TapeRequestError {
         "the paths of a request have more than {NAMES_BYTES_MAX} bytes together; ask in several requests"
     )]
     LongNames,
-    #[error("'{0}' is no duration; write for example PT6H or P2D")]
+    #[error("'{0}' is not a duration; write for example PT6H or P2D")]
     Duration(String),
 }
 
@@ -471,7 +471,7 @@ mod tests {
         assert!(told(b"[]").starts_with("the body is not the JSON"));
         assert!(
             told(br#"{"files":[{"path":"/a","diskLifetime":"an hour"}]}"#)
-                .starts_with("'an hour' is no duration")
+                .starts_with("'an hour' is not a duration")
         );
         let twice = parse_paths(br#"{"paths":["/a","//a","/b","/a"]}"#, 5);
         assert_eq!(twice.expect("understood"), ["/a", "/b"]);

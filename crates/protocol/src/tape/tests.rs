@@ -98,7 +98,7 @@ fn progress_is_understood_as_state_as_flag_and_as_both() {
     check(r#""onDisk":true,"state":"COMPLETED""#, "OnDisk");
     check(
         r#""onDisk":false,"state":"COMPLETED""#,
-        r#"Failed("it is not on disk any more")"#,
+        r#"Failed("it is no longer on disk")"#,
     );
     check(
         r#""onDisk":false,"error":"no drive""#,

@@ -72,7 +72,7 @@ impl KeyState {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RingError {
     /// The file is no ring of a version that is known.
-    #[error("it is no list of signing keys: {0}")]
+    #[error("it is not a list of signing keys: {0}")]
     Content(String),
     /// There is one that has not begun to sign.
     #[error("the key {kid} is published already and signs from {}Z on; `--now` makes it sign at once", .from.to_fts())]

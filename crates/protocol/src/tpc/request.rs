@@ -285,7 +285,7 @@ fn remote_url(header: &'static str, text: &str) -> Result<Url, InvalidCopy> {
     };
     let (scheme, rest) = text
         .split_once("://")
-        .ok_or(refused("is no absolute URL"))?;
+        .ok_or(refused("is not an absolute URL"))?;
     let scheme = match scheme.to_ascii_lowercase().as_str() {
         "https" | "davs" => "https",
         "http" | "dav" => "http",
@@ -560,7 +560,7 @@ mod tests {
         );
         check_refused(
             &["Source: /local/path"],
-            "the 'source' header is not usable: '/local/path' is no absolute URL",
+            "the 'source' header is not usable: '/local/path' is not an absolute URL",
         );
         check_refused(
             &["Source: https://u:p@a/f?authz=secret"],

@@ -53,7 +53,7 @@ fn errors_name_the_line_and_what_to_write() {
     };
     check(
         "[[load]]\nfrom = 'a'\nto = 'd'\nfiles = 1\nsize = '1 GB'",
-        &["line 15", "'d' is no storage", "a, b, c"],
+        &["line 15", "'d' is not a storage", "a, b, c"],
     );
     check(
         "[[load]]\nfrom = 'a'\nto = 'a'\nfiles = 1\nsize = '1 GB'",

@@ -519,7 +519,7 @@ impl Reader<'_> {
             known.sort_unstable();
             known.truncate(20);
             format!(
-                "'{name}' is no storage of the plan; it has {}",
+                "'{name}' is not a storage of the plan; it has {}",
                 known.join(", ")
             )
         })
@@ -614,7 +614,7 @@ fn check_name(name: &str) -> Result<(), String> {
     match !name.is_empty() && name.len() <= 100 && name.chars().all(is_plain) {
         true => Ok(()),
         false => Err(format!(
-            "'{name}' is no name of a storage; write small letters, digits, '-' and '.'"
+            "'{name}' is not a valid storage name; write small letters, digits, '-' and '.'"
         )),
     }
 }
@@ -623,7 +623,7 @@ fn check_label(what: &str, name: &str) -> Result<(), String> {
     match !name.is_empty() && name.len() <= 100 && !name.chars().any(char::is_control) {
         true => Ok(()),
         false => Err(format!(
-            "'{name}' is no name of a {what}; write 1 to 100 letters"
+            "'{name}' is not a valid name of a {what}; write 1 to 100 letters"
         )),
     }
 }

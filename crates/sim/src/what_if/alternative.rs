@@ -97,7 +97,7 @@ impl Change {
         let words: Vec<&str> = text.split_whitespace().collect();
         let unknown = || {
             format!(
-                "'{}' is no change; write for example 'link se1.cern.ch-se2.in2p3.fr active=12', 'storage se2.in2p3.fr \
+                "'{}' is not a change; write for example 'link se1.cern.ch-se2.in2p3.fr active=12', 'storage se2.in2p3.fr \
                  rate=x2', 'storage se2.in2p3.fr pools=+1' or 'service active=800'",
                 text.trim()
             )
@@ -156,7 +156,7 @@ fn slots(value: &str) -> Result<Amount, String> {
         }
     };
     let found = factor(value).or_else(number);
-    found.ok_or_else(|| format!("'{value}' is no number; write for example 12, +4, -2 or x2"))
+    found.ok_or_else(|| format!("'{value}' is not a number; write for example 12, +4, -2 or x2"))
 }
 
 fn rate(value: &str) -> Result<Amount, String> {
@@ -166,7 +166,7 @@ fn rate(value: &str) -> Result<Amount, String> {
     };
     let found = factor(value).or_else(speed);
     found.ok_or_else(|| {
-        format!("'{value}' is no rate; write for example x2, '500 MB/s' or '10 Gb/s'")
+        format!("'{value}' is not a rate; write for example x2, '500 MB/s' or '10 Gb/s'")
     })
 }
 
@@ -234,7 +234,7 @@ fn changed_limit(amount: Amount, before: Option<u32>, of: &str) -> Result<u32, S
         (Amount::Exactly(_), _) => Ok(amount.slots(0)),
         (_, Some(before)) => Ok(amount.slots(before)),
         (_, None) => Err(format!(
-            "the record does not tell the limit of {of}; write the new one as a number, such as active=50"
+            "the limit of {of} is not recorded; write the new one as a number, such as active=50"
         )),
     }
 }
@@ -293,7 +293,7 @@ impl Property {
                 let before = match (storage.pools, amount) {
                     (0, Amount::Exactly(_) | Amount::More(_)) => {
                         return Err(format!(
-                            "the record does not tell how many pools {name} has; write pools=x2, or rate=x2"
+                            "the number of pools of {name} is not recorded; write pools=x2, or rate=x2"
                         ));
                     }
                     (pools, _) => pools.max(1) as f64,

@@ -234,7 +234,7 @@ fn too_few_transfers_and_unknown_names_are_refused_with_what_there_is() {
     let told = ask(&window, "link a-c active=1");
     assert!(told.contains("there are a-b"), "{told}");
     let told = ask(&window, "storage b pools=+1");
-    assert!(told.contains("does not tell how many pools"), "{told}");
+    assert!(told.contains("the number of pools of"), "{told}");
     let told = ask(&window, "storage b active=+1");
     assert!(told.contains("active=50"), "{told}");
     let few = RecordedWindow {
@@ -279,14 +279,14 @@ fn changes_are_read_as_they_are_written() {
         assert_eq!(read.to_string(), text);
     }
     for (text, part) in [
-        ("", "is no change"),
-        ("link a b", "is no change"),
-        ("disk a rate=x2", "is no change"),
+        ("", "is not a change"),
+        ("link a b", "is not a change"),
+        ("disk a rate=x2", "is not a change"),
         ("link a b pools=+1", "cannot be changed"),
         ("service rate=x2", "cannot be changed"),
-        ("link a b active=0", "is no number"),
-        ("link a b active=x0", "is no number"),
-        ("storage b rate=fast", "is no rate"),
+        ("link a b active=0", "is not a number"),
+        ("link a b active=x0", "is not a number"),
+        ("storage b rate=fast", "is not a rate"),
         ("storage b failures=2", "from 0 to 1"),
     ] {
         let refused = text.parse::<Alternative>().expect_err(text);

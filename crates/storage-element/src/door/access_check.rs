@@ -98,7 +98,7 @@ impl Door {
         }
         let peer = caller.peer;
         let Some(identity) = &caller.identity else {
-            tracing::warn!(%peer, ?operation, %path, "refused a request of nobody known");
+            tracing::warn!(%peer, ?operation, %path, "refused a request: no credentials");
             let problem = caller.unknown(format!(
                 "{path} needs a token or a certificate; send 'Authorization: Bearer', or connect with a \
                  client certificate"
@@ -108,7 +108,12 @@ impl Door {
         let reasons: Vec<String> = decision.because.iter().map(ToString::to_string).collect();
         let (user, reasons) = (&identity.user, reasons.join("; "));
         tracing::warn!(%peer, %user, ?operation, %path, reasons, "refused a request");
-        let text = format!("not allowed on {path}: {reasons}");
+        let text = match (operation, path.is_root()) {
+            (PathOperation::Delete, true) => {
+                "not allowed on /: the root directory cannot be deleted".to_owned()
+            }
+            _ => format!("not allowed on {path}: {reasons}"),
+        };
         let problem = match caller.is_bound_by_scopes() {
             true => {
                 let settings = self.storage.settings();
@@ -130,11 +135,11 @@ impl Door {
         if !is_tls {
             return Err(Problem::new(
                 ProblemCode::EncryptionRequired,
-                format!("{what} is reached over TLS only; ask at the 'https' door"),
+                format!("{what} is available over TLS only; use the 'https' door"),
             ));
         }
         let needed = format!(
-            "{what} is for administrators; show a token of this site's own issuer with the scope {ADMIN_SCOPE}"
+            "{what} is for administrators; send a token of this site's own issuer with the scope {ADMIN_SCOPE}"
         );
         let Some(identity) = caller.identity() else {
             return Err(caller.unknown(needed));

@@ -330,12 +330,12 @@ impl Problem {
         match why {
             PlacementRefusal::NoPoolEnabled => Problem::busy(
                 ProblemCode::PoolsDisabled,
-                "no pool takes files now; ask the site",
+                "no pool accepts files at the moment; contact the site",
                 RETRY_AFTER_SECONDS,
             ),
             PlacementRefusal::NoneSound => Problem::busy(
                 ProblemCode::PoolFailing,
-                "the disks of all pools with room fail; try again later",
+                "the disks of all pools with free space are failing; try again later",
                 RETRY_AFTER_SECONDS,
             ),
             PlacementRefusal::NoSpace => {
@@ -344,12 +344,14 @@ impl Problem {
                 });
                 Problem::new(
                     ProblemCode::PoolFull,
-                    format!("no pool has room for {what}; remove files or ask the site for space"),
+                    format!(
+                        "no pool has enough space for {what}; delete files or ask the site for space"
+                    ),
                 )
             }
             PlacementRefusal::QueuesFull => Problem::busy(
                 ProblemCode::PoolBusy,
-                "all pools with room have full queues; try again later",
+                "the queues of all pools with free space are full; try again later",
                 RETRY_AFTER_SECONDS,
             ),
         }

@@ -138,7 +138,7 @@ impl Caller {
             Certificate::Known(identity) if identity.expires <= wall_clock() => {
                 let ended = identity.expires.to_fts();
                 let text = format!(
-                    "the certificate, or what it says of a VO, expired at {ended}Z; get a new one"
+                    "the certificate or its VO attributes expired at {ended}Z; get a new one"
                 );
                 Some((ProblemCode::CertificateExpired, text))
             }

@@ -18,7 +18,7 @@ pub(super) fn refuse(request: &Request, caller: &Caller) -> Result<(), Problem> 
     tracing::warn!(%method, path = request.path(), "refused a page of another site");
     Err(Problem::new(
         ProblemCode::ForeignPage,
-        "a page of another site cannot use the certificate; open this door's own page, or send a token",
+        "pages of other sites cannot use the client certificate; open this door's own page, or send a token",
     )
     .logged())
 }

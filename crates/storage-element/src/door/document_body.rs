@@ -28,7 +28,7 @@ pub(super) async fn read_body(
 pub(super) fn body_too_large(method: &str, bytes_max: usize) -> Problem {
     Problem::new(
         ProblemCode::BodyTooLarge,
-        format!("the body of {method} may have {bytes_max} bytes"),
+        format!("the body of {method} is limited to {bytes_max} bytes"),
     )
 }
 

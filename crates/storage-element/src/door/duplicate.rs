@@ -240,7 +240,7 @@ impl Duplicate<'_> {
         let stored = stored.map_err(|error| match error {
             WriteError::ChecksumMismatch { .. } => {
                 tracing::error!(%from, %error, "a file's bytes are not those that came");
-                let text = format!("the data of {from} is damaged ({error}); tell the site");
+                let text = format!("the data of {from} is damaged ({error}); contact the site");
                 Problem::new(ProblemCode::FileUnreadable, text)
             }
             error => absence.write_problem(&error),
@@ -348,7 +348,7 @@ impl Duplicate<'_> {
                     tracing::error!(%why, "a directory could not be read");
                     Problem::new(
                         ProblemCode::NamespaceFailed,
-                        "the directory cannot be read; tell the site",
+                        "the directory cannot be read; contact the site",
                     )
                 })?;
         let found = found?;
@@ -357,7 +357,7 @@ impl Duplicate<'_> {
             false => Err(Problem::new(
                 ProblemCode::DirectoryTooLarge,
                 format!(
-                    "{} holds {most} entries or more; copy what is below it in parts",
+                    "{} holds {most} entries or more; copy its entries in parts",
                     self.call.path
                 ),
             )),

@@ -281,7 +281,7 @@ pub(super) fn unread(why: tokio::task::JoinError) -> Problem {
     tracing::error!(%why, "a directory could not be read");
     Problem::new(
         ProblemCode::NamespaceFailed,
-        "the directory cannot be read; tell the site",
+        "the directory cannot be read; contact the site",
     )
 }
 

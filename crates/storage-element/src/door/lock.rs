@@ -206,7 +206,7 @@ fn check_ownership(
                 true => format!("the lock on {root} was not taken with this macaroon"),
                 false => format!("the lock on {root} belongs to another user"),
             };
-            let text = format!("{text}; it ends by itself");
+            let text = format!("{text}; it expires by itself");
             Err(Problem::new(ProblemCode::PermissionDenied, text))
         }
         // A credential of the user that merely reads is tokens around.

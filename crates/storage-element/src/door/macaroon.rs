@@ -114,7 +114,7 @@ fn json_answer(document: &Value) -> Response {
 fn requester<'a>(door: &Door, call: &Call<'a>) -> Result<(&'a Identity, &'a [Caveat]), Problem> {
     let Some(identity) = call.caller.identity() else {
         return Err(call.caller.unknown(
-            "a macaroon is made of what its requester holds; send a token, or connect with a certificate"
+            "a macaroon is created from the caller's credentials; send a token, or connect with a certificate"
                 .to_owned(),
         ));
     };
@@ -123,7 +123,7 @@ fn requester<'a>(door: &Door, call: &Call<'a>) -> Result<(&'a Identity, &'a [Cav
         return Err(Problem::new(
             ProblemCode::PermissionDenied,
             format!(
-                "you hold no right on {}, so there is nothing to hand on",
+                "you have no rights on {}, so you cannot pass any on",
                 call.path
             ),
         ));
@@ -169,7 +169,7 @@ async fn small_body(connection: &mut Connection, body: &BodyLength) -> Result<Ve
     let too_large = || {
         Problem::new(
             ProblemCode::BodyTooLarge,
-            format!("a request for a macaroon has at most {REQUEST_BYTES_MAX} bytes"),
+            format!("a request for a macaroon is limited to {REQUEST_BYTES_MAX} bytes"),
         )
     };
     if matches!(body, BodyLength::Fixed(size) if *size > REQUEST_BYTES_MAX as u64) {
@@ -200,7 +200,7 @@ fn base_url(headers: &HeaderMap) -> Result<String, Problem> {
     match !host.is_empty() && host.len() <= 300 && host.bytes().all(is_authority) {
         true => Ok(format!("https://{host}")),
         false => Err(Problem::bad_request(
-            "the 'Host' header is no host and port",
+            "the 'Host' header is not a host and port",
         )),
     }
 }

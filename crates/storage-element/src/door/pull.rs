@@ -177,7 +177,7 @@ async fn open_source(
     let expected = expected_checksums(order, std::mem::take(&mut open.told))?;
     if open.size.is_none() && open.response.ends_by_closing() && expected.is_empty() {
         return Err(CopyFailure::late(format!(
-            "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken connection",
+            "{} reports neither the size nor a checksum of the file, so its end cannot be distinguished from a broken connection",
             redacted(open.response.final_url())
         )));
     }
@@ -247,7 +247,7 @@ fn expected_checksums(
     if order.require_checksum == Some(true) && told.is_empty() {
         return Err(CopyFailure::of_cause(
             Some(ProblemCode::ChecksumUnavailable),
-            "the source tells no checksum, and 'RequireChecksumVerification' demands one",
+            "the source reports no checksum, and 'RequireChecksumVerification' demands one",
         ));
     }
     let mut expected = order.expected.clone();

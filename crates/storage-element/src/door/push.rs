@@ -209,7 +209,7 @@ async fn look(door: &Door, push: &Push) -> Result<bool, CopyFailure> {
         return Err(CopyFailure::Early(Problem::new(
             ProblemCode::PathExists,
             format!(
-                "{} exists and 'Overwrite: F' forbids to replace it",
+                "{} exists and 'Overwrite: F' forbids replacing it",
                 redacted(&push.destination)
             ),
         )));
@@ -372,7 +372,7 @@ async fn verify(
     }
     if compared == 0 && push.order.require_checksum == Some(true) {
         let text =
-            "the destination tells no checksum, and 'RequireChecksumVerification' demands one";
+            "the destination reports no checksum, and 'RequireChecksumVerification' demands one";
         let code = Some(ProblemCode::ChecksumUnavailable);
         return Err(remove(push, (code, text.to_owned()), version, leftover).await);
     }
@@ -404,7 +404,7 @@ async fn within<T>(longest: Option<Duration>, work: impl Future<Output = T>) -> 
 
 fn too_slow(limit: PaceLimit, longest: Option<Duration>) -> CopyFailure {
     CopyFailure::late(format!(
-        "the destination takes less than {} bytes a second (rate_min), over {}",
+        "the destination accepted less than {} bytes per second (rate_min), over {}",
         limit.bytes_per_second_min,
         TimeSpan(longest.unwrap_or_default())
     ))

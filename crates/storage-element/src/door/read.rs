@@ -328,7 +328,7 @@ async fn send(
     match sent {
         Err(_) if connection.can_answer() => Err(Problem::new(
             ProblemCode::FileUnreadable,
-            "the data of this file is damaged; tell the site",
+            "the data of this file is damaged; contact the site",
         )),
         sent => Ok(Reply::Sent(sent)),
     }
@@ -489,7 +489,7 @@ fn unreadable(path: &NamespacePath, found: &ReadableFile, why: &io::Error) -> Pr
     }
     Problem::new(
         ProblemCode::FileUnreadable,
-        format!("the data of {path} cannot be read from pool {pool}; tell the site"),
+        format!("the data of {path} cannot be read from pool {pool}; contact the site"),
     )
 }
 
@@ -532,7 +532,7 @@ pub(super) async fn checksum_of(
         found.pool.health.read_failed(why.to_string());
         Problem::new(
             ProblemCode::FileUnreadable,
-            format!("the {algorithm} checksum cannot be computed; tell the site"),
+            format!("the {algorithm} checksum cannot be computed; contact the site"),
         )
     };
     let of_file = found.pool.summed_files.lock(found.id).await;
@@ -601,7 +601,7 @@ fn sound_checksum(
 fn replaced_meanwhile() -> Problem {
     Problem::busy(
         ProblemCode::ResourceBusy,
-        "the file was replaced or removed while it was being looked at; ask again",
+        "the file was replaced or removed during the request; try again",
         1,
     )
 }

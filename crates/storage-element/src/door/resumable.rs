@@ -40,7 +40,7 @@ const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 /// Draft §6: what a PATCH carries.
 const PARTIAL_UPLOAD: &str = "application/partial-upload";
 
-const TAKEN_OVER: &str = "another request goes on with this upload";
+const TAKEN_OVER: &str = "another request has continued this upload";
 
 /// Which upload a reserved path names.
 pub(super) fn upload_of(path: &NamespacePath) -> Option<Uuid> {
@@ -189,7 +189,7 @@ pub(super) async fn resource(
 ) -> Result<Reply, Problem> {
     // The same whether there is such an upload or not.
     let Some(holder) = call.caller.holder() else {
-        let text = "an upload is its user's own; send the token, or the certificate, that began it";
+        let text = "an upload belongs to the user who started it; send the same token, or use the same certificate";
         return Err(call.caller.unknown(text.to_owned()));
     };
     let upload = door.storage.uploads.get(id);
@@ -204,7 +204,7 @@ pub(super) async fn resource(
     if !["HEAD", "PATCH", "DELETE"].contains(&method) {
         return Err(Problem::method_of(
             reserved::OF_UPLOADS,
-            "an upload takes HEAD, PATCH and DELETE; its file is read at its own path",
+            "an upload accepts HEAD, PATCH and DELETE; read the file at its own path",
         ));
     }
     let progress = upload.take().await;
@@ -258,7 +258,7 @@ async fn patch(
     }
     if offset != progress.offset() {
         let text = format!(
-            "the upload has {} bytes; go on from there",
+            "the upload has {} bytes; continue from there",
             progress.offset()
         );
         return Err(with_offset(
@@ -560,7 +560,7 @@ fn whole_digests(headers: &HeaderMap) -> Result<Vec<Checksum>, Problem> {
 fn missing(id: Uuid) -> Problem {
     Problem::new(
         ProblemCode::UploadNotFound,
-        format!("there is no upload {id} of yours; it may have expired, begin again"),
+        format!("you have no upload {id}; it may have expired, start again"),
     )
 }
 
@@ -580,6 +580,6 @@ fn begin_failed(why: &tokio::task::JoinError) -> Problem {
     tracing::error!(%why, "an upload could not be begun");
     Problem::new(
         ProblemCode::InternalError,
-        "the upload could not be begun; tell the site",
+        "the upload could not be started; contact the site",
     )
 }

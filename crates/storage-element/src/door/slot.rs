@@ -38,7 +38,7 @@ pub(super) async fn mover_for_body(
         match tokio::time::timeout(BODY_BEGIN_WAIT, connection.body_comes()).await {
             Ok(come) => return come.map(|()| mover).map_err(NoMover::Body),
             Err(_) => mover.end(MoverOutcome::Aborted(format!(
-                "the client was told to send its file and sent nothing for {}; the slot went to others",
+                "the client was asked to send its file and sent nothing for {}; the slot was given to others",
                 TimeSpan(BODY_BEGIN_WAIT)
             ))),
         }

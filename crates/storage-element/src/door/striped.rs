@@ -388,7 +388,7 @@ impl PartFetches {
             }
             Some(range) if range.first == part.at && range.end <= part.end => Ok(response),
             Some(_) | None => Err(PartFailure::Changed(
-                "the source answered another part of its file than it was asked for".to_owned(),
+                "the source sent a different part of its file than requested".to_owned(),
             )),
         }
     }

@@ -166,7 +166,7 @@ pub(super) async fn answer(
         (place, method) => {
             let allowed = place.methods();
             let text = format!(
-                "{method} means nothing here; this part of the tape interface takes {allowed}"
+                "{method} is not supported here; this part of the tape interface accepts {allowed}"
             );
             Err(Problem::method_of(allowed, text))
         }
@@ -209,7 +209,7 @@ async fn read_order(
                 Err(Problem::new(
                     ProblemCode::BodyTimeout,
                     format!(
-                        "the body did not come within {limit}; ask in several requests of at most {length} bytes"
+                        "the body did not arrive within {limit}; split it into requests of at most {length} bytes"
                     ),
                 ))
             });
@@ -393,7 +393,7 @@ pub(super) fn unreadable(door: &Door, path: &NamespacePath, file: EntryId) -> Pr
 fn recalling(path: &NamespacePath) -> Problem {
     Problem::busy(
         ProblemCode::FileRecalling,
-        format!("{path} is being brought from tape; try again later"),
+        format!("{path} is being recalled from tape; try again later"),
         READ_AGAIN_SECONDS,
     )
 }
@@ -455,12 +455,11 @@ fn own_request(
     let missing = || {
         Problem::new(
             ProblemCode::ResourceNotFound,
-            "there is no such stage request of yours; it may be over and forgotten",
+            "you have no such stage request; it may have ended and been removed",
         )
     };
     let Some(user) = call.caller.holder() else {
-        let text =
-            "stage requests are told to who made them; send a token, or connect with a certificate";
+        let text = "stage requests are shown only to the user who made them; send a token, or connect with a certificate";
         return Err(call.caller.unknown(text.to_owned()));
     };
     let request = door.storage.namespace.stage_request(id)?;

@@ -105,7 +105,7 @@ pub(super) async fn data_sets(
 }
 
 fn nonsense(key: &str, value: &str) -> Problem {
-    Problem::bad_request(format!("'{key}={value}' makes no sense here"))
+    Problem::bad_request(format!("'{key}={value}' is not valid here"))
 }
 
 /// Blocks.

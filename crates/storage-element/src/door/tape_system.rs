@@ -78,7 +78,7 @@ fn checked_hints(together: Vec<String>) -> Result<Vec<String>, Problem> {
     }
     for hint in &together {
         if let Err(why) = NamespacePath::parse(hint) {
-            return Err(malformed(format!("'{hint}' is no path: {why}")));
+            return Err(malformed(format!("'{hint}' is not a path: {why}")));
         }
     }
     Ok(together)
@@ -147,7 +147,7 @@ pub(super) async fn answer(
         | TapePlace::DataSets
         | TapePlace::Account
         | TapePlace::Metrics => {
-            let text = "nothing is ordered here";
+            let text = "there is no operation here";
             return Err(Problem::new(ProblemCode::ResourceNotFound, text.to_owned()));
         }
     };
@@ -191,7 +191,7 @@ pub(super) async fn full_status(
 
 fn parse<'a, T: Deserialize<'a>>(body: &'a [u8], form: &str) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|why| {
-        let text = format!("the order is not understood ({why}); send {form}");
+        let text = format!("the request cannot be parsed ({why}); send {form}");
         Problem::new(ProblemCode::RequestMalformed, text)
     })
 }

@@ -167,20 +167,20 @@ async fn restore(
     let form: RestoreForm = match body.is_empty() {
         true => RestoreForm::default(),
         false => serde_json::from_slice(body).map_err(|why| {
-            Problem::bad_request(format!("the body is no order to restore: {why}"))
+            Problem::bad_request(format!("the body is not a valid restore request: {why}"))
         })?,
     };
     let kept = read(door, move |namespace| namespace.trashed(file)).await?;
     let kept = kept.ok_or_else(|| of_restore(&RestoreError::NotTrash(file)))?;
     let to = match &form.to {
         Some(to) => NamespacePath::parse(to)
-            .map_err(|why| Problem::bad_request(format!("'{to}' is no path: {why}")))?,
+            .map_err(|why| Problem::bad_request(format!("'{to}' is not a path: {why}")))?,
         None => kept.path.clone(),
     };
     if to.is_root() {
         return Err(Problem::bad_request(match form.to {
-            Some(_) => "no file can be in the place of the root directory; say the whole path that it shall have".to_owned(),
-            None => format!("where file {file} was is not known; say where it shall be"),
+            Some(_) => "the root directory cannot be replaced; give the full new path".to_owned(),
+            None => format!("the old path of file {file} is not known; give a new path"),
         }));
     }
     reserved::refuse(&PathOperation::Create, &to)?;
@@ -313,14 +313,14 @@ async fn remove(
     while let Some(done) = asked.join_next().await {
         let (pool, emptied) = done.map_err(|why| broken(&why))?;
         let Some(emptied) = emptied.transpose()? else {
-            let why = "does not answer; what is over its time goes when it does";
+            let why = "does not answer; expired files are deleted when it does";
             all.obstacles.insert(pool, why.to_owned());
             continue;
         };
         all.gone = sum(all.gone, emptied.gone);
         all.is_more |= emptied.is_more;
         if emptied.kept > 0 {
-            let why = "does not remove it; the log of the storage element says why";
+            let why = "could not delete them; see the log of the storage element";
             all.obstacles.insert(pool, why.to_owned());
         }
     }
@@ -354,7 +354,7 @@ fn trash_request(query: &str, now: Timestamp, known: &[&str]) -> Result<TrashReq
         ..TrashRequest::default()
     };
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        let wrong = || Problem::bad_request(format!("'{name}={value}' makes no sense here"));
+        let wrong = || Problem::bad_request(format!("'{name}={value}' is not valid here"));
         match name.as_ref() {
             // A token, which the door has taken.
             "authz" => {}

@@ -182,7 +182,7 @@ impl AbsenceDemand {
             AbsenceDemand::ByIfNoneMatch => conditions::destination_exists(),
             AbsenceDemand::ByOverwrite => Problem::new(
                 ProblemCode::PathExists,
-                format!("{path} exists and 'Overwrite: F' forbids to replace it"),
+                format!("{path} exists and 'Overwrite: F' forbids replacing it"),
             ),
         }
     }
@@ -514,7 +514,7 @@ impl<'a> WritePlace<'a> {
             }
             tried += 1;
             mover.end(MoverOutcome::Aborted(format!(
-                "pool {pool} takes no files any more; another one takes this file"
+                "pool {pool} no longer accepts files; another pool takes this file"
             )));
             place = place.ticket.pool_by(place.query)?;
         }

@@ -106,7 +106,7 @@ impl Check<'_> {
             true => "the directory logs agree with the namespace",
             false => {
                 verdict.right = None;
-                "neither the bytes nor the directory logs tell which is right"
+                "neither the data nor the directory logs show which is right"
             }
         };
         let parts = [&*verdict.why, of_logs];

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(told.since, Timestamp(0), "a later try is no new wait");
         assert!(
             told.what
-                .contains("wait for room on disk before they can be brought from tape: 2 (12 B)"),
+                .contains("wait for room on disk before they can be recalled from tape: 2 (12 B)"),
             "{}",
             told.what
         );

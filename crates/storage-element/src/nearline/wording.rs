@@ -12,15 +12,15 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// What users are told of a file of which no copy has a name that is known here.
-pub(super) const COPY_NOT_UNDERSTOOD: &str = "the name of its copy on tape is not understood";
+pub(super) const COPY_NOT_UNDERSTOOD: &str = "the name of its copy on tape cannot be parsed";
 
 /// What is wrong with an HSM, and what is done or to be done about it.
 pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
     let policy = queue.policy();
     match incident {
         HsmIncident::Outage => format!(
-            "the HSM is out of service: one command tests it every {} to {}, all others of its kind wait; \
-             when it is repaired: penstock tape retry",
+            "the HSM is out of service: one command tests it every {} to {}, all others of this kind wait; when it is \
+             repaired, run penstock tape retry",
             span(policy.pause_first_ns),
             span(policy.pause_max_ns)
         ),
@@ -28,8 +28,8 @@ pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
             let tried = queue.live().tried.get(&kind).into_iter().flatten();
             let failing = tried.filter(|(tries, _)| *tries >= policy.tries_max);
             format!(
-                "{} could not be {} after {} tries, or were refused by the program; each is tried again every {}, \
-                 or now with penstock tape retry",
+                "{} could not be {} after {} tries, or were refused by the program; retry every {}, or now with penstock \
+                 tape retry",
                 plural(failing.count() as u64, "file"),
                 done_to(kind),
                 policy.tries_max,
@@ -37,15 +37,15 @@ pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
             )
         }
         HsmIncident::OldestWaits(kind) => format!(
-            "a file has waited {} to be {} although fewer than {} = {} commands run; it is tried now",
+            "a file has waited {} to be {} although fewer than {} = {} commands run; it is started now",
             span(policy.oldest_wait_ns),
             done_to(kind),
             slots_key(kind),
             policy.slots(kind)
         ),
         HsmIncident::CommandLost(command) => format!(
-            "command {} of the HSM's program did not end when it was killed: look for a process that hangs, \
-             often in a file system that does not answer; other commands use its slot",
+            "command {} of the HSM's program did not end when it was killed: look for a hanging process, often caused by a \
+             file system that does not respond; other commands use its slot",
             command.0
         ),
     }
@@ -101,11 +101,11 @@ fn span(ns: i64) -> Span {
 pub(super) fn library_incident(incident: &TapeIncident) -> String {
     match incident {
         TapeIncident::DriveDown(drive) => format!(
-            "drive {0} is down; when it works again and its tape is back in its slot: penstock tape enable {0}",
+            "drive {0} is down; when it works again and its tape is back in its slot, run penstock tape enable {0}",
             drive.0
         ),
         TapeIncident::TapeBroken(tape) => format!(
-            "tape {0} cannot be used; when it can be again: penstock tape enable {0}",
+            "tape {0} cannot be used; when it is repaired, run penstock tape enable {0}",
             tape.0
         ),
         TapeIncident::FilesUnreadable(tape) => format!(
@@ -113,23 +113,23 @@ pub(super) fn library_incident(incident: &TapeIncident) -> String {
             tape.0
         ),
         TapeIncident::LibraryPaused(library) => format!(
-            "library {} is out of service: one mount at a time tests it; when it is repaired: penstock tape retry",
+            "library {} is out of service: one mount at a time tests it; when it is repaired, run penstock tape retry",
             library.0
         ),
         TapeIncident::LibraryFull(library) => format!(
-            "library {} has no room for more data: free space on its disk; files wait on the pools, and reading goes on",
+            "library {} has no space for more data: free space on its disk; files wait on the pools, and reading continues",
             library.0
         ),
         TapeIncident::OldestWaits(MountTarget::Recall(tape)) => format!(
-            "files on tape {} have waited too long to be read although a drive is free; penstock tape status tells what they wait for",
+            "files on tape {} have waited too long to be read although a drive is free; penstock tape status shows why",
             tape.0
         ),
         TapeIncident::OldestWaits(MountTarget::Archive(family, _)) => format!(
-            "files of family {} have waited too long to be written although a drive is free; penstock tape status tells what they wait for",
+            "files of family {} have waited too long to be written although a drive is free; penstock tape status shows why",
             family.0
         ),
         TapeIncident::NoTapeLeft(family) => format!(
-            "no tape is left for files of family {}: give its library more (tapes of [storage.tape.library])",
+            "no tape is left for files of family {}: add tapes to its library (tapes in [storage.tape.library])",
             family.0
         ),
     }
@@ -148,34 +148,31 @@ pub(crate) struct WaitStatus {
 /// What files wait for that are to be read from a tape or written to one. `wall` tells the time of people for that of libraries.
 pub(super) fn library_wait(wait: &TapeWait, wall: impl Fn(i64) -> Timestamp) -> WaitStatus {
     let (what, until_ns) = match wait {
-        TapeWait::TapeNotInUse => ("the tape is out of use, or is being written anew", None),
+        TapeWait::TapeNotInUse => ("the tape is disabled or being relabeled", None),
         TapeWait::DriveDown(drive) => {
             let what = format!("the tape is in drive {}, which is down", drive.0);
             return wait_status(wait, what, None);
         }
         TapeWait::LibraryPaused { probe_ns } => (
-            "the library is out of service, and is tested again later",
+            "the library is out of service and will be tested again",
             Some(*probe_ns),
         ),
         TapeWait::LibraryFull { probe_ns } => (
-            "the library has no room for more data, and is tested again later",
+            "the library has no space for more data and will be tested again",
             Some(*probe_ns),
         ),
-        TapeWait::NoDrive => ("no drive that takes the tape works", None),
-        TapeWait::BackgroundHeld { until_ns } => (
-            "no user waits for the files, and work for tapes rests",
-            Some(*until_ns),
-        ),
+        TapeWait::NoDrive => ("no working drive can use the tape", None),
+        TapeWait::BackgroundHeld { until_ns } => ("background work is on hold", Some(*until_ns)),
         TapeWait::BackgroundBusy { max } => {
-            let what = format!("no user waits for the files; background_drives = {max} is in use");
+            let what = format!("background work, and background_drives = {max} are in use");
             return wait_status(wait, what, None);
         }
         TapeWait::Collecting { until_ns } => (
-            "more files of the data set, or for an aggregate, are waited for",
+            "waiting for more files of the data set or aggregate",
             Some(*until_ns),
         ),
-        TapeWait::TapesInDrives => ("each tape that has room for them is in a drive", None),
-        TapeWait::NoTapeLeft => ("no tape has room for them", None),
+        TapeWait::TapesInDrives => ("all tapes with enough space are in drives", None),
+        TapeWait::NoTapeLeft => ("no tape has enough space", None),
         TapeWait::NoFreeDrive => ("all drives are in use", None),
         TapeWait::Mount { wait: mount, vo } => {
             let (what, until_ns) = mount_wait(*mount, vo);
@@ -225,23 +222,29 @@ fn mount_wait(wait: MountWait, vo: &VoName) -> (String, Option<i64>) {
         } => {
             let files = plural(files, "file");
             let what = format!(
-                "{files} ({}) are not worth a mount yet; more files, or their age, will be",
+                "{files} ({}), too few for a mount yet: waiting for more files or a longer wait",
                 Bytes(bytes)
             );
             (what, Some(until_ns))
         }
         MountWait::NoFreeDrive => ("all drives are in use".to_owned(), None),
         MountWait::BackgroundBusy => (
-            "no user waits for the files; background_drives are in use".to_owned(),
+            "background work, and all background_drives are in use".to_owned(),
             None,
         ),
         MountWait::ClassBusy { max } => {
             let drives = plural(max.into(), "drive");
-            (format!("{drives} of this kind do such work already"), None)
+            (
+                format!("{drives} of this kind already do such work, which is the limit"),
+                None,
+            )
         }
-        MountWait::VoBusy { max } => (format!("VO {} has drives_max = {max} already", vo.0), None),
+        MountWait::VoBusy { max } => (
+            format!("VO {} already uses drives_max = {max} drives", vo.0),
+            None,
+        ),
         MountWait::FamilyBusy { max } => (
-            format!("width = {max} drives write the family already"),
+            format!("width = {max} drives already write the family"),
             None,
         ),
     };
@@ -289,7 +292,7 @@ pub(super) fn disk_incident_code(incident: DiskIncident) -> &'static str {
 /// Recalls wait for so much room on disk.
 pub(super) fn no_room(files: u64, room: Bytes) -> String {
     format!(
-        "files that wait for room on disk before they can be brought from tape: {files} ({room}); release pins, add pools, \
+        "files that wait for room on disk before they can be recalled from tape: {files} ({room}); release pins, add pools, \
          or raise storage.tape.keep_free_percent"
     )
 }
@@ -346,17 +349,17 @@ mod tests {
         assert_eq!(incidents, [HsmIncident::FilesFail(HsmKind::Put)]);
         assert_eq!(
             hsm_incident(incidents[0], &queue),
-            "3 files could not be put into the HSM after 2 tries, or were refused by the program; each is tried again every 1h, \
-             or now with penstock tape retry"
+            "3 files could not be put into the HSM after 2 tries, or were refused by the program; retry every 1h, or now with \
+             penstock tape retry"
         );
         assert_eq!(
             hsm_incident(HsmIncident::OldestWaits(HsmKind::Get), &queue),
-            "a file has waited 4h to be read from the HSM although fewer than gets_max = 50 commands run; it is tried now"
+            "a file has waited 4h to be read from the HSM although fewer than gets_max = 50 commands run; it is started now"
         );
         assert_eq!(
             hsm_incident(HsmIncident::Outage, &queue),
-            "the HSM is out of service: one command tests it every 1m to 30m, all others of its kind wait; \
-             when it is repaired: penstock tape retry"
+            "the HSM is out of service: one command tests it every 1m to 30m, all others of this kind wait; when it is \
+             repaired, run penstock tape retry"
         );
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct RestoreOrder {
 #[derive(Debug, Error)]
 pub(crate) enum RestoreError {
     /// There is no such file in the trash.
-    #[error("there is no file {0} in the trash; `penstock trash list` tells what is there")]
+    #[error("there is no file {0} in the trash; `penstock trash list` shows its contents")]
     NotTrash(EntryId),
     /// Its record is there, its data is not.
     #[error(

@@ -80,7 +80,7 @@ impl Storage {
             let files = pool.quarantine.files();
             if files > 0 {
                 findings.push(format!(
-                    "pool {name} has {files} files in {}, which no namespace knows; `penstock fsck` tells what they are",
+                    "pool {name} has {files} files in {}, which the namespace does not know; `penstock fsck` lists them",
                     pool.quarantine_root().display()
                 ));
             }
@@ -247,7 +247,7 @@ impl Storage {
         }
         let mut family = page.gauge(
             "penstock_pool_quarantined_files",
-            "Files that are in quarantine, when it was last looked at.",
+            "Files in quarantine at the last check.",
         );
         for pool in self.pools() {
             family.sample(&[("pool", pool.name.as_str())], pool.quarantine.files());

@@ -422,7 +422,7 @@ async fn a_condition_that_fails_is_told_the_same_by_each_way() {
         obstacle: Obstacle::File,
         headers: &[("overwrite", "F")],
         status: 412,
-        text: "PATH exists and 'Overwrite: F' forbids to replace it",
+        text: "PATH exists and 'Overwrite: F' forbids replacing it",
         ..PLAIN
     };
     overwrite.check(&site, &[Pull, Duplicate]).await;
@@ -443,7 +443,7 @@ async fn what_is_wrong_with_the_pools_is_told_the_same_by_each_way() {
     let full = Cause {
         name: "full",
         status: 507,
-        text: "no pool has room for a file of 600 bytes; remove files or ask the site for space",
+        text: "no pool has enough space for a file of 600 bytes; delete files or ask the site for space",
         ..PLAIN
     };
     // The empty file of a lock has room.
@@ -454,7 +454,7 @@ async fn what_is_wrong_with_the_pools_is_told_the_same_by_each_way() {
     let drained = Cause {
         name: "drained",
         status: 503,
-        text: "no pool takes files now; ask the site",
+        text: "no pool accepts files at the moment; contact the site",
         ..PLAIN
     };
     drained.check(&site, &ways).await;
@@ -474,7 +474,7 @@ async fn what_is_wrong_with_the_pools_is_told_the_same_by_each_way() {
     let busy = Cause {
         name: "busy",
         status: 503,
-        text: "all pools with room have full queues; try again later",
+        text: "the queues of all pools with free space are full; try again later",
         ..PLAIN
     };
     busy.check(&site, &ways).await;

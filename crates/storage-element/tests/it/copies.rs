@@ -276,7 +276,7 @@ async fn a_source_without_a_checksum_fails_only_when_one_is_required() {
     );
     let required = [("requirechecksumverification", "true")];
     let text = failure(&pull(&site, "/g", &peer.url(), &required).await);
-    assert!(text.contains("the source tells no checksum"), "{text}");
+    assert!(text.contains("the source reports no checksum"), "{text}");
     site.settles_with(1).await;
 }
 

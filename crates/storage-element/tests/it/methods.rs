@@ -351,7 +351,7 @@ async fn a_large_directory_is_emptied_first_or_kept() {
     assert_eq!(refused.status, 409);
     assert_eq!(
         refused.text(),
-        "/d holds 20 entries or more; remove what is below it first\n"
+        "/d has 20 entries or more; remove its entries first\n"
     );
     for index in 0..10 {
         assert_eq!(site.status("DELETE", &format!("/d/{index}")).await, 204);

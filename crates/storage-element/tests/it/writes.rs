@@ -228,7 +228,7 @@ async fn a_full_pool_answers_507_and_keeps_nothing() {
     assert!(
         refused
             .text()
-            .starts_with("no pool has room for a file of 600000 bytes"),
+            .starts_with("no pool has enough space for a file of 600000 bytes"),
         "{}",
         refused.text()
     );

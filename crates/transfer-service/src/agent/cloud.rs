@@ -385,7 +385,7 @@ impl End {
         };
         let told = format!("{} answered {what} with {told}", self.url);
         let (storage, holder) = (&access.storage, &access.holder);
-        let again = format!("set them anew with `penstock cloud-storage grant {storage}`");
+        let again = format!("set them again with `penstock cloud-storage grant {storage}`");
         let status = ObservedFailure::Status(*status);
         let (observed, detail) = match error.code.as_str() {
             "NoSuchBucket" => {

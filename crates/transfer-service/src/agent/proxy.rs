@@ -92,7 +92,7 @@ impl AgentSetup {
         let found = found.map_err(|why| unusable(id, &why))?;
         let (delegation, secret) = found.ok_or_else(|| missing(id))?;
         self.check_alive(id, &delegation, now)?;
-        String::from_utf8(secret).map_err(|_| unusable(id, "it is no text"))
+        String::from_utf8(secret).map_err(|_| unusable(id, "it is not text"))
     }
 
     /// Not on the word of a clock that is not believed.
@@ -116,7 +116,7 @@ fn unusable(id: &CredentialId, why: &str) -> Failure {
 
 fn missing(id: &CredentialId) -> Failure {
     let detail =
-        format!("no proxy is delegated as {id} any more; delegate again, then submit again");
+        format!("the delegated proxy {id} no longer exists; delegate again, then submit again");
     no_proxy(ProblemCode::DelegationMissing, detail)
 }
 

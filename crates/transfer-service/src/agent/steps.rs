@@ -733,7 +733,7 @@ impl<'a> AttemptRun<'a> {
         if self.verifies_target() {
             let Some(expected) = &plan.checksum else {
                 let source = &self.assignment.request.source;
-                let why = format!("neither the job nor {source} tells one");
+                let why = format!("neither the job nor {source} has one");
                 return Err(self.not_verified(destination, &why));
             };
             let Some(found) = &found else {

@@ -78,7 +78,7 @@ impl AgentSetup {
                 return Ok(endpoint);
             }
         }
-        Err("it tells of no token endpoint".to_owned())
+        Err("it names no token endpoint".to_owned())
     }
 }
 

@@ -160,7 +160,7 @@ impl AttemptRun<'_> {
         }
         if incoming.ends_by_closing() && plan.size.is_none() && plan.checksum.is_none() {
             let detail = format!(
-                "{} tells neither the size nor a checksum of the file, so its end cannot be told from a broken \
+                "{} reports neither the size nor a checksum of the file, so its end cannot be distinguished from a broken \
                  connection",
                 source.url
             );

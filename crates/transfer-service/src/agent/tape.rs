@@ -149,12 +149,12 @@ impl AgentSetup {
         let errand = TapeErrand::Locate(vec![path.to_string()]);
         let asked = self.ask_tape(&place, &errand).await;
         let TapeOutcome::Places(told) = asked.map_err(|refusal| refusal.failure)? else {
-            return Err(unknown("its tape system does not tell".to_owned()));
+            return Err(unknown("its tape system does not report it".to_owned()));
         };
         let found = told.into_iter().find(|(told, _)| **told == *path);
         match found {
             Some((_, place)) => place.map_err(unknown),
-            None => Err(unknown("its tape system does not tell of it".to_owned())),
+            None => Err(unknown("its tape system does not report it".to_owned())),
         }
     }
 
@@ -331,7 +331,7 @@ impl AgentSetup {
         let body = asked.map_err(|refusal| match refusal.status {
             Some(401 | 403 | 404 | 405 | 410 | 501) => {
                 TapeCallError::from(access.not_offered(format!(
-                    "{} tells of no tape interface: {}",
+                    "{} offers no tape interface: {}",
                     access.server, refusal.failure.detail
                 )))
             }

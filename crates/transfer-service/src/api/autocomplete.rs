@@ -59,7 +59,7 @@ pub(super) async fn names(
         }
         _ => {
             let text = format!(
-                "nothing is completed under '{kind}'; use dn, source, destination, storage or vo"
+                "there is no autocompletion for '{kind}'; use dn, source, destination, storage or vo"
             );
             return Err(ApiError::new(ProblemCode::ResourceNotFound, text));
         }

@@ -298,7 +298,7 @@ fn storage_id(text: &str) -> Result<StorageId, ApiError> {
     match named {
         Some(_) => Ok(StorageId::new(without_port(text))),
         None => Err(bad(format!(
-            "'{}' names no storage element: write scheme and host, such as https://se.example.org",
+            "'{}' is not a storage element: write scheme and host, such as https://se.example.org",
             text.chars().take(200).collect::<String>()
         ))),
     }

@@ -64,7 +64,7 @@ impl LargeBodies {
             Err(ApiError::new(
                 ProblemCode::BodyTimeout,
                 format!(
-                    "the body did not come within {}; try again",
+                    "the body did not arrive within {}; try again",
                     TimeSpan(TIME_MAX)
                 ),
             ))
@@ -86,7 +86,7 @@ impl LargeBodies {
         let refused = || {
             ApiError::new(
                 ProblemCode::BodyTooLarge,
-                format!("the body broke off, or has more than {bytes_max} bytes"),
+                format!("the body is incomplete, or has more than {bytes_max} bytes"),
             )
         };
         let announced = body.size_hint().lower();
@@ -129,7 +129,7 @@ impl Api {
         let read = self.large_bodies.read(caller.credential(), body, bytes_max);
         let (bytes, _turns) = read.await?;
         if holds_nul(&bytes) {
-            let text = "a text in the body holds the character U+0000, which cannot be stored";
+            let text = "a text in the body contains the character U+0000, which cannot be stored";
             return Err(ApiError::new(ProblemCode::RequestMalformed, text));
         }
         Ok(BufferedBody {

@@ -236,7 +236,7 @@ impl ApiConfig {
         let caller = match (&credentials.authorization, &credentials.shown) {
             (Some(value), _) => self.by_token(value).await?,
             (None, Some(_)) if credentials.is_foreign_page => {
-                let text = "a page of another site cannot use the certificate";
+                let text = "pages of other sites cannot use the client certificate";
                 tracing::warn!(why = text, "refused a request");
                 return Err(ApiError::new(ProblemCode::ForeignPage, text));
             }
@@ -248,7 +248,7 @@ impl ApiConfig {
                 return Err(ApiError::new(ProblemCode::CertificateInvalid, why));
             }
             (None, None) => {
-                tracing::info!("refused a request of nobody known");
+                tracing::info!("refused a request: no credentials");
                 return Err(ApiError::new(
                     ProblemCode::CredentialsMissing,
                     "a token or a certificate is needed: send 'Authorization: Bearer TOKEN', or connect \
@@ -297,7 +297,7 @@ impl ApiConfig {
             return Err(ApiError::new(
                 ProblemCode::ScopeInsufficient,
                 format!(
-                    "the token is for monitors: with {MONITOR_SCOPE} alone it shows metrics and health, and no jobs"
+                    "the token is for monitors: {MONITOR_SCOPE} alone gives access to metrics and health, but not to jobs"
                 ),
             ));
         }
@@ -332,9 +332,7 @@ impl ApiConfig {
             tracing::warn!(%user, %ended, "refused a certificate that has expired");
             return Err(ApiError::new(
                 ProblemCode::CertificateExpired,
-                format!(
-                    "the certificate, or what it says of a VO, expired at {ended}Z; get a new one"
-                ),
+                format!("the certificate or its VO attributes expired at {ended}Z; get a new one"),
             ));
         }
         let rights = self.administrators.rights_of(&identity);

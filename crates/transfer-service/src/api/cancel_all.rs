@@ -39,7 +39,7 @@ async fn stop(api: &Api, vo: Option<VoName>, user: &str) -> ApiResult {
         .await
         .map_err(|why| super::query::unexpected(&why))??;
     let (jobs, files) = (stopped.jobs, stopped.transfers);
-    tracing::warn!(%user, %whose, jobs, files, "everything that was open was canceled");
+    tracing::warn!(%user, %whose, jobs, files, "all open jobs were canceled");
     let told = json!({"affected_files": files, "affected_dm": 0, "affected_jobs": jobs});
     Ok(Json(told).into_response())
 }

@@ -109,7 +109,7 @@ impl Api {
         self.service.known_settings().ok_or_else(|| {
             ApiError::new(
                 ProblemCode::ServiceLeaderless,
-                "what is set is not known yet: no node of the service leads it; try again in a moment",
+                "the settings are not available: no node of the service leads at the moment; try again soon",
             )
         })
     }

@@ -137,7 +137,7 @@ pub(super) async fn forget(
     let forget = move || service.delegations().forget(&id);
     match blocking(caller.credential(), forget).await?? {
         true => {
-            tracing::info!(%user, id = %shown, "a delegation was withdrawn");
+            tracing::info!(%user, id = %shown, "a delegation was deleted");
             Ok(StatusCode::NO_CONTENT.into_response())
         }
         false => Err(ApiError::new(
@@ -172,7 +172,7 @@ pub(super) async fn add_attributes(
     }
     let refused = ApiError::new(
         ProblemCode::FeatureUnsupported,
-        "this service fetches no VOMS attributes; make a proxy that has them (voms-proxy-init) and delegate again",
+        "this service does not fetch VOMS attributes; create a proxy that has them (voms-proxy-init) and delegate again",
     );
     // As FTS answers when a VOMS server gives none.
     Err(refused.with_status(StatusCode::FAILED_DEPENDENCY))
@@ -195,14 +195,14 @@ pub(super) async fn for_a_job(api: &Api, caller: &Caller) -> Result<CredentialId
     if found.expires <= now {
         return Err(ApiError::new(
             ProblemCode::DelegationExpired,
-            format!("The delegated credentials expired at {ends}; delegate again"),
+            format!("The delegated credentials expired at {ends}Z; delegate again"),
         ));
     }
     if found.expires.since(now) < LIFETIME_LEFT_MIN {
         return Err(ApiError::new(
             ProblemCode::DelegationExpired,
             format!(
-                "The delegated credentials have less than one hour left: they end at {ends}; delegate again"
+                "The delegated credentials have less than one hour left: they expire at {ends}Z; delegate again"
             ),
         ));
     }
@@ -227,7 +227,7 @@ fn own(caller: &Caller, id: &str) -> Result<CredentialId, ApiError> {
         false => Err(ApiError::new(
             ProblemCode::PermissionDenied,
             format!(
-                "this delegation id is another's; yours is {}",
+                "this delegation id belongs to another user; yours is {}",
                 caller.identity.delegation
             ),
         )),
@@ -255,10 +255,12 @@ fn check_owner(whose: &Identity, of: &Identity) -> Result<(), ApiError> {
         return Ok(());
     }
     let text = match whose.user == of.user {
-        true => {
-            "the proxy does not carry the attributes of the one that you connect with".to_owned()
-        }
-        false => format!("the proxy is {}'s and you are {}", whose.user, of.user),
+        true => "the proxy does not have the attributes of the credential that you connect with"
+            .to_owned(),
+        false => format!(
+            "the proxy belongs to {}, but you are {}",
+            whose.user, of.user
+        ),
     };
     Err(could_not_process(&text))
 }
@@ -286,7 +288,7 @@ fn no_key(why: openssl::error::ErrorStack) -> ApiError {
     tracing::error!(%why, "OpenSSL failed");
     ApiError::new(
         ProblemCode::InternalError,
-        "the key could not be made or read; see the service's log",
+        "the key could not be created or read; see the service's log",
     )
 }
 

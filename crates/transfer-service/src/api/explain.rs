@@ -332,7 +332,7 @@ fn choice_of(query: &ExplainQuery) -> Result<PopulationChoice, ApiError> {
     {
         return Err(ApiError::new(
             ProblemCode::RequestMalformed,
-            "'link' is no name of a link; a link is called SOURCE-DESTINATION, and either may be *",
+            "'link' is not valid; write a link as SOURCE-DESTINATION; either may be *",
         ));
     }
     let texts = [&query.link, &query.vo, &query.server, &query.pool];

@@ -31,7 +31,7 @@ pub(super) async fn refuse(
         .map(|number| u64::try_from(wire::whole(number)?).ok());
     let files: Option<Vec<u64>> = ids.collect();
     let files = files.ok_or_else(no_list)?;
-    let why = "not started: no limit is exceeded here; raise the job's priority, or the limit of its link";
+    let why = "not started: this service does not exceed limits; raise the job's priority or the limit of its link";
     let rows = files
         .into_iter()
         .map(|file| json!({"file_id": file, "error": why}));

@@ -481,7 +481,7 @@ async fn link_info(
     let caller = api.caller(&credentials).await?;
     let ends = MonitorQuery::storage(&asked.source_se).zip(MonitorQuery::storage(&asked.dest_se));
     let Some((source, destination)) = ends else {
-        let text = "source_se and dest_se must be said";
+        let text = "source_se and dest_se are required";
         return Err(ApiError::new(ProblemCode::RequestMalformed, text));
     };
     let link = LinkId {

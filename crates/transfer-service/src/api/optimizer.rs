@@ -134,7 +134,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     taken.caller.may_configure()?;
     Err(ApiError::new(
         ProblemCode::RequestMalformed,
-        "what is decided for a link is not set by hand, so nothing was set; bound it by min_active and max_active of a \
-         rule for the link: POST /config/links, or `penstock link set`",
+        "tuning decisions cannot be set by hand, so nothing was set; use min_active and max_active in a rule for the \
+         link: POST /config/links, or `penstock link set`",
     ))
 }

@@ -120,7 +120,7 @@ fn filter_of(caller: &Caller, query: &FindQuery) -> Result<TransferFilter, ApiEr
         .flat_map(|text| text.split_whitespace().map(str::to_owned))
         .collect();
     if words.len() > WORDS_MAX {
-        return Err(bad(format!("'q' may have {WORDS_MAX} words")));
+        return Err(bad(format!("'q' is limited to {WORDS_MAX} words")));
     }
     let job: Option<JobId> = words.iter().find_map(|word| wire::job_id(word));
     words.retain(|word| wire::job_id(word).is_none());
@@ -251,7 +251,7 @@ pub(super) async fn show(
         let mut text = format!("No transfer with the number \"{id}\" has been found");
         if let Some(until) = api.service.history_removed_until() {
             let until = until.to_fts();
-            text += &format!("; of those that ended up to {until} some are no longer kept");
+            text += &format!("; some that ended before {until}Z are no longer kept");
         }
         ApiError::new(ProblemCode::TransferNotFound, text)
     };

@@ -8,6 +8,7 @@ use penstock_decide::wording;
 use penstock_journal::{JobRow, TransferRow};
 use penstock_model::ids::{JobId, TransferId};
 use penstock_model::tape::STAGING_SECONDS_DEFAULT;
+use penstock_model::text::plural;
 use penstock_model::{
     ChecksumMode, CopyMode, Failure, IpVersion, LedgerEntry, Locality, Overwrite, Problem,
     Timestamp, TransferEvent, TransferState, WaitReason,
@@ -220,20 +221,21 @@ pub(super) fn copied(state: &TransferState, job: &JobRow) -> Value {
 pub fn explanation(job: &JobRow, counts: &[(String, u64)]) -> Map<String, Value> {
     let files: u64 = counts.iter().map(|(_, count)| count).sum();
     let (id, state) = (job.id, job.state.name());
-    let mut lines = vec![format!("job {id} is {state}: {files} files")];
+    let files = plural(files, "file");
+    let mut lines = vec![format!("job {id} is {state}: {files}")];
     for (name, text) in [
         ("FINISHED", "arrived"),
-        ("ACTIVE", "are being moved"),
-        ("STARTED", "are brought from tape"),
-        ("STAGING", "wait for their tape systems"),
-        ("ARCHIVING", "arrived and are not on tape yet"),
-        ("SUBMITTED", "wait"),
+        ("ACTIVE", "moving"),
+        ("STARTED", "being recalled from tape"),
+        ("STAGING", "waiting for a tape system"),
+        ("ARCHIVING", "arrived, not on tape yet"),
+        ("SUBMITTED", "queued"),
         ("FAILED", "failed"),
-        ("CANCELED", "were canceled"),
-        ("NOT_USED", "are kept in reserve"),
+        ("CANCELED", "canceled"),
+        ("NOT_USED", "held in reserve"),
     ] {
         if let Some((_, number)) = counts.iter().find(|(counted, _)| counted == name) {
-            lines.push(format!("{number} {text}"));
+            lines.push(format!("{text}: {number}"));
         }
     }
     object([

@@ -117,7 +117,7 @@ impl Followers {
             self.others().retain(|node, linked| {
                 let stays = !lacks(linked);
                 if !stays {
-                    tracing::warn!(%node, "a node has not taken the credential keys; it has to come anew");
+                    tracing::warn!(%node, "a node has not accepted the credential keys; it must reconnect");
                 }
                 stays
             });

@@ -218,7 +218,7 @@ pub(crate) async fn receive<T: DeserializeOwned>(
             );
             Ok(ReceivedFrame::Unknown)
         }
-        Err(_) => Err(io::Error::other("a node says what is no JSON")),
+        Err(_) => Err(io::Error::other("a node sent invalid JSON")),
     }
 }
 

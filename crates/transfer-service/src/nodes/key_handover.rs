@@ -128,7 +128,7 @@ async fn ask(config: &NodesConfig, leader: &NodeId) -> io::Result<String> {
         ReceivedFrame::Known(LeaderMessage::Keys(keys)) => Ok(keys.0),
         ReceivedFrame::Known(LeaderMessage::Refused { why }) => Err(io::Error::other(why)),
         ReceivedFrame::Known(_) | ReceivedFrame::Unknown => {
-            Err(io::Error::other("it does not tell its keys"))
+            Err(io::Error::other("it does not send its keys"))
         }
         ReceivedFrame::Nothing => Err(io::ErrorKind::UnexpectedEof.into()),
     }

@@ -177,7 +177,7 @@ impl LeaderLoop {
                 Ok(Ok(begun)) => return Ok(begun),
                 Ok(Err((why, _))) if *shutdown.borrow() => return Err(why),
                 Ok(Err((why, journal))) => {
-                    tracing::error!(%why, "what is open cannot be read; it is tried again");
+                    tracing::error!(%why, "open transfers cannot be read; retrying");
                     kept = journal;
                 }
                 Err(_) => return Err(ServiceError::ShuttingDown),

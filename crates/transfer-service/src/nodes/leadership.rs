@@ -223,7 +223,7 @@ impl Membership {
                     return;
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "the lease could not be renewed; it is tried again");
+                    tracing::warn!(%error, "the lease could not be renewed; retrying");
                     due = tokio::time::Instant::now() + RETRY;
                 }
                 Err(_) => due = tokio::time::Instant::now() + RETRY,

@@ -101,7 +101,7 @@ impl Committer {
             Ok(true) => tracing::info!("the journal's secrets are sealed with the newest key"),
             Ok(false) => self.sealing_due.store(true, Ordering::Relaxed),
             Err(error) => {
-                tracing::warn!(%error, "secrets could not be sealed anew; it is tried again");
+                tracing::warn!(%error, "secrets could not be re-encrypted; retrying");
                 self.sealing_due.store(true, Ordering::Relaxed);
             }
         }

@@ -123,7 +123,7 @@ impl Committer {
         }
         tracing::error!(
             %error, ?what,
-            "the journal refuses a record for good; it is left out, and what is stored is read anew"
+            "the journal refuses a record for good; it is skipped, and the stored state is read again"
         );
         let reply = self.reply_to(&refused.records, &error);
         for act in refused.acts {

@@ -56,7 +56,7 @@ impl Issuers {
         let issuer = &renewal.issuer;
         let client = self.clients.of(issuer).ok_or_else(|| {
             TokenTrouble::Later(format!(
-                "this service is no client of {issuer} any more; its operators can make it one again"
+                "this service is no longer a client of {issuer}; its operators can register it again"
             ))
         })?;
         let _turn = self.questions.turn(&user_of(token, issuer)).await;

@@ -371,7 +371,7 @@ fn outcome_of(state: &TransferState) -> Result<(CopyResult, Bytes), CommandError
         | TransferState::Submitted { .. }
         | TransferState::Active { .. }
         | TransferState::Archiving { .. } => {
-            Err(CommandError::SomeFailed("it has not ended".to_owned()))
+            Err(CommandError::SomeFailed("it has not finished".to_owned()))
         }
     }
 }

@@ -195,7 +195,7 @@ async fn says_ready(printed: tokio::process::ChildStdout) -> bool {
 fn free_ports(address: Ipv4Addr) -> Result<u16, CommandError> {
     let unusable = |why: &dyn std::fmt::Display| {
         CommandError::local(
-            format_args!("{address} cannot be used (on Linux it is there by itself)"),
+            format_args!("{address} cannot be used (Linux has it by default)"),
             why,
         )
     };

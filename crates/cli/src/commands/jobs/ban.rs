@@ -6,6 +6,7 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::transfer_api::{BanInfo, StorageBanRequest};
+use penstock_model::text::plural;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -62,9 +63,9 @@ fn show_imposed(banned: String, jobs: Vec<String>, output: Output) {
     let imposed = BanReport { banned, jobs };
     output.show(&imposed, || {
         let mut text = format!(
-            "{} is banned; {} jobs affected\n",
+            "{} is banned; {} affected\n",
             imposed.banned,
-            imposed.jobs.len()
+            plural(imposed.jobs.len() as u64, "job")
         );
         imposed
             .jobs
@@ -81,7 +82,10 @@ async fn list(
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Administer, environment)?;
     let bans = service.bans().await?;
-    output.show(&bans, || bans.iter().map(ban_line).collect());
+    output.show(&bans, || match bans.is_empty() {
+        true => "no bans\n".to_owned(),
+        false => bans.iter().map(ban_line).collect(),
+    });
     Ok(())
 }
 
@@ -125,8 +129,6 @@ async fn remove(
         false => service.unban_user(&args.banned).await?,
     }
     let lifted = serde_json::json!({"lifted": args.banned});
-    output.show(&lifted, || {
-        format!("{} is not banned any more\n", args.banned)
-    });
+    output.show(&lifted, || format!("{} is no longer banned\n", args.banned));
     Ok(())
 }

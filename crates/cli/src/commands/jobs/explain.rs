@@ -187,14 +187,14 @@ pub async fn run(
                 || record.records.is_some();
             if is_of_rates || record.resolution.is_some() {
                 return Err(CommandError::Usage(
-                    "--since, --until, --resolution, --offline and --records are for rates and drops".into(),
+                    "--since, --until, --resolution, --offline and --records apply to rates and drops only".into(),
                 ));
             }
         }
         Subject::Path(_) => {
             if args.record.records.is_some() || args.record.resolution.is_some() {
                 return Err(CommandError::Usage(
-                    "--records and --resolution are not for paths: they are read from the storage element's own record"
+                    "--records and --resolution do not apply to paths, which are read from the storage element's own record"
                         .into(),
                 ));
             }
@@ -229,7 +229,7 @@ fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
     let number = |name: &str| {
         name.parse().map_err(|_| {
             CommandError::Usage(format!(
-                "'{name}' is no number of a transfer; `penstock find` shows them"
+                "'{name}' is not a transfer number; `penstock find` shows them"
             ))
         })
     };
@@ -263,8 +263,8 @@ fn subject(args: &ExplainArgs) -> Result<Subject, CommandError> {
     match (&found, subject, args.record.population.named()) {
         (_, _, None) | (Subject::Rates(_), None, _) => Ok(found),
         _ => Err(CommandError::Usage(
-            "--link, --vo, --server and --pool select rates; they cannot be used with a job, transfer, file or drop, or \
-             beside another name"
+            "--link, --vo, --server and --pool select rates; they cannot be combined with a job, transfer, file, drop or \
+             another name"
                 .into(),
         )),
     }
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(told("path /d/f"), Ok(Subject::Path(path)));
         for (line, part) in [
             ("drop", "'drop' needs a name"),
-            ("transfer x", "no number of a transfer"),
+            ("transfer x", "is not a transfer number"),
             ("path /a/../b", "'/a/../b'"),
             ("activity cms", "unknown word 'activity'"),
             ("4711 --link a-b", "select rates"),
@@ -382,7 +382,7 @@ mod tests {
         };
         let waits = |id: u64| {
             let wait = TimeSpan::of_seconds(id * id * 3);
-            let text = format!("waits: it failed once and is tried again in {wait}");
+            let text = format!("waits: it failed once; retry in {wait}");
             file(id, "SUBMITTED", text, None)
         };
         let lost = |id: u64, code| {
@@ -412,7 +412,7 @@ mod tests {
              answered 503 [pool-offline]\n\
              1 file, 11 https://a/11 -> https://b/11: failed after 3 attempts: SOURCE [5] https://a/11 answered 503 \
              [path-not-found]\n\
-             7 files, for example 1 https://a/1 -> https://b/1: waits: it failed once and is tried again in 3 s\n\
+             7 files, for example 1 https://a/1 -> https://b/1: waits: it failed once; retry in 3 s\n\
              2 files, for example 9 https://a/9 -> https://b/9: arrived: 7 B in 1.00 s, pull\n"
         );
     }

@@ -6,7 +6,7 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::transfer_api::{FindQuestion, FoundPage, TransferService};
-use penstock_model::text::one_line;
+use penstock_model::text::{one_line, plural};
 use penstock_model::{Bytes, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -105,17 +105,17 @@ pub async fn run(
 fn text(rows: &[Row], next: Option<u64>, examined: u64) -> String {
     let mut text: String = rows.iter().map(line).collect();
     if rows.is_empty() {
-        text += &format!("nothing fits among {examined} transfers that were looked at\n");
+        text += &format!("no match in {}\n", plural(examined, "transfer"));
     }
     if let Some(next) = next {
-        text += &format!("there may be older ones: --before {next}\n");
+        text += &format!("older transfers may match: continue with --before {next}\n");
     }
     text
 }
 
 fn removed(until: i64) -> String {
     let until = Timestamp(until).to_fts();
-    format!("of jobs that ended up to {until}Z some are no longer kept\n")
+    format!("some jobs that ended before {until}Z have been removed from the history\n")
 }
 
 fn line(row: &Row) -> String {
@@ -155,7 +155,7 @@ pub(super) async fn latest_of(
         }
     }
     Err(CommandError::NotFound(format!(
-        "no transfer that is recorded has '{}' in its source or destination",
+        "no recorded transfer has '{}' in its source or destination",
         one_line(address)
     )))
 }
@@ -185,12 +185,9 @@ fn story_text(story: &Story) -> String {
         one_line(&row.activity)
     );
     text += &match story.starts {
-        Some(Starts::About(at)) => format!(
-            "starts about {}Z, as things go now\n\n",
-            Timestamp(at).to_fts()
-        ),
+        Some(Starts::About(at)) => format!("expected start {}Z\n\n", Timestamp(at).to_fts()),
         Some(Starts::NotBefore(at)) => {
-            format!("starts not before {}Z\n\n", Timestamp(at).to_fts())
+            format!("earliest start {}Z\n\n", Timestamp(at).to_fts())
         }
         None => String::new(),
     };
@@ -220,12 +217,9 @@ mod tests {
         assert_eq!(
             text(&[found], Some(7), 9),
             "7  1970-01-01T00:00:01Z  FAILED  cms\n    https://a/f -> https://b/f\n    SOURCE [2] gone\n\
-             there may be older ones: --before 7\n"
+             older transfers may match: continue with --before 7\n"
         );
-        assert_eq!(
-            text(&[], None, 9),
-            "nothing fits among 9 transfers that were looked at\n"
-        );
+        assert_eq!(text(&[], None, 9), "no match in 9 transfers\n");
     }
 
     #[test]
@@ -249,9 +243,6 @@ mod tests {
         );
         told["starts"] = json!({"about": 61_000});
         let story: Story = read(&told).expect("a story");
-        assert!(
-            story_text(&story)
-                .contains("\n\nstarts about 1970-01-01T00:01:01Z, as things go now\n\n")
-        );
+        assert!(story_text(&story).contains("\n\nexpected start 1970-01-01T00:01:01Z\n\n"));
     }
 }

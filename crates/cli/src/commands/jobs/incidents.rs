@@ -175,7 +175,7 @@ fn text(list: &IncidentList) -> String {
     list.incidents.iter().for_each(|row| text += &lines(row));
     list.months.iter().for_each(|month| text += &shares(month));
     if !list.incidents.is_empty() {
-        text += "`penstock incidents show ID` tells one, `penstock incidents ticket ID` writes a ticket\n";
+        text += "show one with `penstock incidents show ID`, print a ticket with `penstock incidents ticket ID`\n";
     }
     text
 }
@@ -183,8 +183,8 @@ fn text(list: &IncidentList) -> String {
 /// Three lines.
 fn lines(row: &IncidentRow) -> String {
     let end = match row.is_open {
-        true => format!("goes on, last seen {}Z", row.last_seen.to_fts()),
-        false => format!("over, last seen {}Z", row.last_seen.to_fts()),
+        true => format!("open, last seen {}Z", row.last_seen.to_fts()),
+        false => format!("ended, last seen {}Z", row.last_seen.to_fts()),
     };
     format!(
         "incident {}  {}  since {}Z, {end}\n  {}\n  {}\n",

@@ -22,8 +22,8 @@ pub async fn run(
 
 fn told(found: &NodesInfo) -> String {
     let head = match &found.leader {
-        Some(leader) => format!("{leader} leads, epoch {}\n", found.epoch),
-        None => "nobody has led yet\n".to_owned(),
+        Some(leader) => format!("leader: {leader} (epoch {})\n", found.epoch),
+        None => "leader: none yet\n".to_owned(),
     };
     head + &found.nodes.iter().map(line).collect::<String>()
 }
@@ -66,7 +66,7 @@ mod tests {
         };
         let told = told(&found);
         let lines: Vec<&str> = told.lines().collect();
-        assert_eq!(lines[0], "a leads, epoch 7");
+        assert_eq!(lines[0], "leader: a (epoch 7)");
         assert!(
             lines[2].starts_with("b ") && lines[2].contains("silent"),
             "{told}"

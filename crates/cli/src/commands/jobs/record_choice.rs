@@ -54,7 +54,7 @@ pub(super) fn read_records(
             .view
             .map(|view| format!(" of the view '{}'", view.word()));
         CommandError::NotInRecord(format!(
-            "{} holds no attempts{} to move files; `penstock ingest` takes them in",
+            "{} contains no transfer attempts{}; import some with `penstock ingest`",
             records.display(),
             view.unwrap_or_default()
         ))
@@ -88,7 +88,7 @@ pub(super) fn nothing_known(named: &NamedPopulation, from: Timestamp, to: Timest
 pub(super) fn view_line(view: Option<RowView>) -> String {
     let line = |view: RowView| {
         let word = view.word();
-        format!("as the view '{word}' of these records tells it; --view takes another\n")
+        format!("view '{word}' of these records; select another with --view\n")
     };
     view.map(line).unwrap_or_default()
 }

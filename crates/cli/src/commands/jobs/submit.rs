@@ -83,7 +83,7 @@ pub async fn run(
     let ended = tokio::select! {
         ended = shown(&progress, output, wait::for_end(&service, &ids, &progress)) => ended?,
         _ = tokio::signal::ctrl_c() => {
-            let text = "no longer waiting; the jobs go on (penstock cancel stops them)";
+            let text = "no longer waiting; the jobs continue (stop them with penstock cancel)";
             return Err(CommandError::Interrupted(text.to_owned()));
         }
     };

@@ -36,7 +36,7 @@ pub(super) fn run(args: &RecordsCollectArgs, output: Output) -> Result<(), Comma
     let is_wanted = |view| args.view.is_none_or(|wanted| wanted == view);
     if config.transfer.is_none() && config.storage.is_none() {
         return Err(CommandError::Usage(format!(
-            "{} has neither [transfer] nor [storage]: it keeps no record",
+            "{} has neither [transfer] nor [storage], so it keeps no records",
             site.config_file().display()
         )));
     }
@@ -116,7 +116,7 @@ impl RecordCollector {
         };
         let DatabasePlace::File(journal) = &transfer.database else {
             return Err(CommandError::Usage(
-                "this site's transfers are recorded in PostgreSQL, which is not collected from; say --view site"
+                "this site's transfers are recorded in PostgreSQL, which cannot be collected; use --view site"
                     .into(),
             ));
         };

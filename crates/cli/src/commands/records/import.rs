@@ -35,7 +35,7 @@ pub(super) fn run(args: &RecordsImportArgs, output: Output) -> Result<(), Comman
                 false => "was imported before",
             };
             return Err(CommandError::Usage(format!(
-                "{} {when}, so its rows would be there twice; nothing was imported; --again takes them all the same",
+                "{} {when}, so its rows are duplicates; nothing was imported; use --again to import them anyway",
                 path.display()
             )));
         }
@@ -51,7 +51,7 @@ pub(super) fn run(args: &RecordsImportArgs, output: Output) -> Result<(), Comman
         // Whoever mends the one file imports all of them again.
         if let Err(why) = import.store.take_back_batch() {
             Output::error(&format!(
-                "what was imported of the others is removed when the records are next written: {why}"
+                "the rows imported from the other files will be removed at the next write: {why}"
             ));
         }
         return Err(why);

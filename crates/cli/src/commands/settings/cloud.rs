@@ -67,7 +67,7 @@ pub async fn cloud_storage(
             let added = service.set(clouds(None), &form).await?;
             show(output, &added, |name: String| {
                 format!(
-                    "{name} can be reached once somebody has keys: penstock cloud-storage grant {name}\n"
+                    "{name} can be used when a user or VO has keys: penstock cloud-storage grant {name}\n"
                 )
             })
         }
@@ -164,7 +164,7 @@ fn read_keys(path: &Path) -> Result<Keys, CommandError> {
         let mode = file.metadata().map_err(|why| unusable(&why))?.mode();
         if mode & OPEN_TO_OTHERS != 0 {
             return Err(unusable(
-                &"others than its owner can read it; `chmod 600` it",
+                &"users other than its owner can read it; run `chmod 600` on it",
             ));
         }
         let read = file.take(KEYS_BYTES_MAX).read_to_string(&mut text);
@@ -188,7 +188,9 @@ fn parse_keys(text: &str) -> Result<Keys, &'static str> {
             _ => continue,
         };
         if place.replace(value.trim().to_owned()).is_some() {
-            return Err("a key is given twice; leave the keys of one user or VO in it");
+            return Err(
+                "a key is given twice; the file must contain the keys of one user or VO only",
+            );
         }
     }
     match (access, secret) {
@@ -230,7 +232,7 @@ mod tests {
         );
         check(
             "access_key = A\nsecret_key = b\n[other]\naccess_key = C",
-            Err("a key is given twice; leave the keys of one user or VO in it"),
+            Err("a key is given twice; the file must contain the keys of one user or VO only"),
         );
     }
 

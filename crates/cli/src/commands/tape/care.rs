@@ -36,10 +36,10 @@ pub(super) async fn repack(
     };
     done.map_err(|why| told_of(name, why))?;
     let (state, text) = match args.stop {
-        true => ("kept", format!("tape {name} is not emptied any more\n")),
+        true => ("kept", format!("the repack of tape {name} was stopped\n")),
         false => (
             "repacking",
-            format!("tape {name} is being emptied; `penstock tape status` tells how far it is\n"),
+            format!("tape {name} is being repacked; `penstock tape status` shows the progress\n"),
         ),
     };
     output.show(&Changed { name, state }, || text);
@@ -56,7 +56,7 @@ pub(super) async fn verify(
     tape.verify(name).await.map_err(|why| told_of(name, why))?;
     let state = "verifying";
     output.show(&Changed { name, state }, || {
-        format!("tape {name} is verified as soon as a drive is free\n")
+        format!("tape {name} will be verified when a drive is free\n")
     });
     Ok(())
 }
@@ -71,7 +71,7 @@ pub(super) async fn relabel(
     tape.relabel(name).await.map_err(|why| told_of(name, why))?;
     let state = "relabeled";
     output.show(&Changed { name, state }, || {
-        format!("tape {name} is written anew\n")
+        format!("tape {name} was relabeled\n")
     });
     Ok(())
 }
@@ -88,7 +88,7 @@ pub(super) async fn hold(
     held.map_err(|why| told_of(name, why))?;
     let state = "held";
     output.show(&Changed { name, state }, || {
-        "verification and repack rest; `penstock tape resume` has them go on before\n".to_owned()
+        "verification and repack are on hold; `penstock tape resume` ends this earlier\n".to_owned()
     });
     Ok(())
 }
@@ -105,7 +105,7 @@ pub(super) async fn resume(
     resumed.map_err(|why| told_of(name, why))?;
     let state = "resumed";
     output.show(&Changed { name, state }, || {
-        "verification and repack go on\n".to_owned()
+        "verification and repack have resumed\n".to_owned()
     });
     Ok(())
 }
@@ -115,7 +115,7 @@ pub(super) fn care_text(care: &TapeCare, out: &mut String) {
     if let Some(until) = care.held_until {
         let _ = writeln!(
             out,
-            "verification and repack rest until {}Z",
+            "verification and repack are on hold until {}Z",
             until.to_fts()
         );
     }
@@ -143,9 +143,9 @@ pub(super) fn care_text(care: &TapeCare, out: &mut String) {
     for file in &care.unreadable {
         let path = file.path.as_deref().unwrap_or("a file that was removed");
         let fate = match file.has_other_copy {
-            Some(true) => "is written again from another copy",
+            Some(true) => "will be rewritten from another copy",
             Some(false) => "has no other copy: ask its owner for one",
-            None => "is needed no more",
+            None => "is no longer needed",
         };
         let _ = writeln!(out, "unreadable on {}: {path} {fate}", file.tape);
     }

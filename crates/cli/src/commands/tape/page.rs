@@ -40,7 +40,7 @@ pub(super) fn page(status: &TapeStatus, at: Timestamp) -> String {
             add_tapes(&mut out, libraries);
         }
         None => out.push_str(
-            "<p>Files are put on tape by the program of an HSM, which tells nothing of drives and tapes.</p>\n",
+            "<p>Files are written to tape by the program of an HSM, which does not report drives and tapes.</p>\n",
         ),
     }
     out.push_str("</body></html>\n");

@@ -30,7 +30,7 @@ pub(super) fn connect(args: &DoorArgs, environment: &Environment) -> Result<Tape
 pub(super) fn told(why: RemoteError) -> CommandError {
     match why {
         RemoteError::NotFound { .. } => CommandError::NotFound(
-            "this storage element has no tape system; [storage.tape] in penstock.toml gives it one"
+            "this storage element has no tape system; add [storage.tape] to penstock.toml"
                 .to_owned(),
         ),
         why => why.into(),
@@ -50,7 +50,7 @@ pub(super) async fn status(
     if let Some(path) = &args.html {
         write_page(path, &page(&status, wall_clock()))?;
         if !output.json {
-            output.say(format!("The page is {}", path.display()));
+            output.say(format!("wrote the page {}", path.display()));
             return Ok(());
         }
     }

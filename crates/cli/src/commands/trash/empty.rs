@@ -33,9 +33,9 @@ pub(super) async fn run(
         if would.files > 0 {
             let goes = what_goes(would.files, would.bytes, args);
             output.say(&goes);
-            if !is_confirmed("Remove it for good?", output)? {
+            if !is_confirmed("Delete permanently?", output)? {
                 return Err(CommandError::Usage(format!(
-                    "nothing was removed; with --yes, or the answer yes, {goes}"
+                    "nothing was deleted; with --yes, or the answer yes, {goes}"
                 )));
             }
         }
@@ -52,7 +52,7 @@ pub(super) async fn run(
     }
     let text = || {
         let files = plural(done.files, "file");
-        format!("removed {files} ({}) for good\n", Bytes(done.bytes))
+        format!("permanently deleted {files} ({})\n", Bytes(done.bytes))
     };
     let outcome = match done.stays.as_slice() {
         [] => Ok(()),
@@ -65,7 +65,7 @@ pub(super) async fn run(
 }
 
 fn what_goes(files: u64, bytes: u64, args: &TrashEmptyArgs) -> String {
-    let mut what = format!("{} of the trash ({})", plural(files, "file"), Bytes(bytes));
+    let mut what = format!("{} in the trash ({})", plural(files, "file"), Bytes(bytes));
     let mut limits = Vec::new();
     let was = if files == 1 { "was" } else { "were" };
     if let Some(path) = &args.path {
@@ -77,7 +77,7 @@ fn what_goes(files: u64, bytes: u64, args: &TrashEmptyArgs) -> String {
     if !limits.is_empty() {
         what += &format!(", which {},", limits.join(" and "));
     }
-    format!("{what} {} for good", if files == 1 { "goes" } else { "go" })
+    format!("{what} will be permanently deleted")
 }
 
 fn stay_text(stay: &StayInfo) -> String {
@@ -108,12 +108,13 @@ mod tests {
         check(
             "empty --dir d",
             2,
-            "2 files of the trash (1.5 kB) go for good",
+            "2 files in the trash (1.5 kB) will be permanently deleted",
         );
         check(
             "empty --dir d /d --older-than 2h",
             1,
-            "1 file of the trash (1.5 kB), which was at /d or below it and was removed more than 2h ago, goes for good",
+            "1 file in the trash (1.5 kB), which was at /d or below it and was removed more than 2h ago, will be \
+             permanently deleted",
         );
     }
 

@@ -64,12 +64,12 @@ pub(super) async fn run(
     let plan = match &args.what {
         TrashedName::Id(_) if args.recursive => {
             return Err(CommandError::Usage(
-                "--recursive goes with the path of a directory, not with a number".to_owned(),
+                "--recursive needs the path of a directory, not a number".to_owned(),
             ));
         }
         TrashedName::Id(_) if args.since.is_some() || args.removed_by.is_some() => {
             return Err(CommandError::Usage(
-                "a number names one file; --since and --removed-by go with a path".to_owned(),
+                "a number names one file; --since and --removed-by need a path".to_owned(),
             ));
         }
         TrashedName::Id(id) => match (&args.to, args.dry_run) {
@@ -92,7 +92,7 @@ pub(super) async fn run(
             failed: &plan.failed,
             older_versions: plan.files.iter().map(|file| file.older_versions).sum(),
         };
-        let outcome = verdict(plan.failed.len(), plan.files.len(), "would");
+        let outcome = verdict(plan.failed.len(), plan.files.len(), "cannot be");
         return output.conclude(&told, || plan_text(&told), outcome);
     }
     restore_planned(&trash, plan, args.recursive, output).await
@@ -144,20 +144,17 @@ async fn restore_planned(
             }),
         }
     }
-    let outcome = verdict(done.failed.len(), done.restored.len(), "did");
+    let outcome = verdict(done.failed.len(), done.restored.len(), "could not be");
     output.conclude(&done, || restored_text(&done), outcome)
 }
 
-/// `verb`: `did` or `would`.
+/// `verb`: `cannot be` or `could not be`.
 fn verdict(failed: usize, restored: usize, verb: &str) -> Result<(), CommandError> {
-    let files = plural(failed as u64, "file");
-    match (failed, restored) {
-        (0, _) => Ok(()),
-        (_, 0) => Err(CommandError::SomeFailed(format!(
-            "{files} {verb} not come back"
-        ))),
-        (_, _) => Err(CommandError::SomeFailed(format!(
-            "{files} {verb} not come back; the others {verb}"
+    let files = plural((failed + restored) as u64, "file");
+    match failed {
+        0 => Ok(()),
+        _ => Err(CommandError::SomeFailed(format!(
+            "{failed} of {files} {verb} restored"
         ))),
     }
 }
@@ -172,7 +169,7 @@ fn plan_one(
     let file = found.files.into_iter().find(|file| file.id == id);
     let file = file.ok_or_else(|| {
         CommandError::NotFound(format!(
-            "there is no file {id} in the trash; `penstock trash list` tells what there is"
+            "there is no file {id} in the trash; `penstock trash list` shows its contents"
         ))
     })?;
     let from = place_of(&file);
@@ -184,7 +181,7 @@ fn plan_one(
         }
         (None | Some(RestorePlace::Into(_)), None) => {
             return Err(CommandError::Usage(format!(
-                "where file {id} was is not known; say with --to what its whole path shall be"
+                "the old path of file {id} is not known; give the full new path with --to"
             )));
         }
     };
@@ -260,7 +257,7 @@ fn plan_path(
         (false, _) => Ok(plan),
         (true, _) if since.is_some() || args.removed_by.is_some() => {
             Err(CommandError::NotFound(format!(
-                "nothing that was at {path} or below it was removed so; `penstock trash list {path}` tells when and by whom"
+                "no removed file at {path} or below it matches; `penstock trash list {path}` shows when and by whom files were removed"
             )))
         }
         (true, below) => Err(not_in_trash(path, below)),
@@ -302,11 +299,11 @@ fn into(directory: &NamespacePath, named: &NamespacePath) -> Result<NamespacePat
 fn not_in_trash(path: &NamespacePath, below: usize) -> CommandError {
     CommandError::NotFound(match below {
         0 => format!(
-            "{path} is not in the trash: it was not removed, or too long ago, or a new file needed its room; \
-             `penstock trash list` tells what is there"
+            "{path} is not in the trash: it was not removed, it has expired, or a new file needed the space; \
+             `penstock trash list` shows the contents"
         ),
         below => format!(
-            "{path} was no file; the trash has {} below it, which --recursive restores",
+            "{path} was a directory; the trash has {} below it: use --recursive to restore them",
             plural(below as u64, "file")
         ),
     })
@@ -316,7 +313,7 @@ fn restored_text(done: &RestoreReport) -> String {
     let mut text = String::new();
     for restored in &done.restored {
         let made = match restored.parent_made {
-            true => " (its directory was gone and was made again)",
+            true => " (its directory was created again)",
             false => "",
         };
         let size = restored
@@ -342,7 +339,7 @@ fn plan_text(told: &RestorePlanReport<'_>) -> String {
             false => format!(" as {}", one_line(&to)),
         };
         text += &format!(
-            "would restore {}{place} ({}, file {}, removed {} by {})\n",
+            "to restore: {}{place} ({}, file {}, removed {} by {})\n",
             path_of(&planned.file),
             Bytes(planned.file.size_bytes),
             planned.file.id,
@@ -363,9 +360,9 @@ fn failures(failed: &[RestoreFailure]) -> String {
 fn older_versions(count: usize) -> String {
     match count {
         0 => String::new(),
-        1 => "1 older version is in the trash: `penstock trash list` tells its number\n".to_owned(),
+        1 => "1 older version is in the trash: `penstock trash list` shows its number\n".to_owned(),
         _ => format!(
-            "{count} older versions are in the trash: `penstock trash list` tells their numbers\n"
+            "{count} older versions are in the trash: `penstock trash list` shows their numbers\n"
         ),
     }
 }
@@ -500,8 +497,8 @@ mod tests {
         };
         assert_eq!(
             restored_text(&done),
-            "restored /d/f (1.5 kB) at 1970-01-01T00:00:01Z (its directory was gone and was made again)\n\
-             restored /d/f (its directory was gone and was made again)\n"
+            "restored /d/f (1.5 kB) at 1970-01-01T00:00:01Z (its directory was created again)\n\
+             restored /d/f (its directory was created again)\n"
         );
     }
 
@@ -520,8 +517,8 @@ mod tests {
         };
         assert_eq!(
             plan_text(&told),
-            "would restore /d/f as /e/f (1.5 kB, file 1f, removed 1970-01-01T00:00:01Z by alice)\n\
-             1 older version is in the trash: `penstock trash list` tells its number\n"
+            "to restore: /d/f as /e/f (1.5 kB, file 1f, removed 1970-01-01T00:00:01Z by alice)\n\
+             1 older version is in the trash: `penstock trash list` shows its number\n"
         );
     }
 }

@@ -144,7 +144,7 @@ impl Schedule {
                     0
                 }
                 Ok(Err(error)) => {
-                    tracing::error!(part, %error, "no backup could be made; older ones are kept, and it is tried again");
+                    tracing::error!(part, %error, "the backup failed; older backups are kept, and it will be retried");
                     failures + 1
                 }
                 Err(error) => {

@@ -201,14 +201,14 @@ pub(super) fn check_tokens(site: &SiteDirectory, config: &Config, findings: &mut
     let foreign = foreign.map(|issuer| (issuer.issuer.as_str(), issuer.token_life_max.0));
     for (issuer, life_max) in own.chain(foreign).filter(|(_, life)| *life > LONG_LIFE) {
         findings.warning(format!(
-            "token_life_max of issuer {issuer} is {}: whoever gets hold of a token can use it for as long",
+            "token_life_max of issuer {issuer} is {}: a stolen token stays valid for that long",
             Span(life_max)
         ));
     }
     let transfer = config.transfer.iter();
     for host in transfer.flat_map(|transfer| &transfer.tokens_unencrypted) {
         findings.warning(format!(
-            "transfer.tokens_unencrypted: whoever can listen on the way to {host} can take users' tokens and use them there"
+            "transfer.tokens_unencrypted: anybody who can read the traffic to {host} can steal and use users' tokens"
         ));
     }
 }

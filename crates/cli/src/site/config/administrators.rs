@@ -51,7 +51,7 @@ impl Administrator {
             }
             (Some(ca), Some(dn)) if !ca.starts_with('/') => {
                 return Err(format!(
-                    "transfer.administrator '{dn}': the ca '{ca}' is no subject in slash form, such as /DC=org/CN=Lab CA"
+                    "transfer.administrator '{dn}': the ca '{ca}' is not a subject in slash form, such as /DC=org/CN=Lab CA"
                 ));
             }
             (Some(_), Some(_)) | (None, _) => {}
@@ -62,7 +62,7 @@ impl Administrator {
             }
             (Some(dn), None, None, None, None) => {
                 return Err(format!(
-                    "transfer.administrator '{dn}' is no subject in slash form, such as /DC=org/CN=Alice"
+                    "transfer.administrator '{dn}' is not a subject in slash form, such as /DC=org/CN=Alice"
                 ));
             }
             (None, Some(attribute), None, None, None) if is_plain(&attribute) => {
@@ -70,7 +70,7 @@ impl Administrator {
             }
             (None, Some(fqan), None, None, None) => {
                 return Err(format!(
-                    "transfer.administrator '{fqan}' is no VOMS attribute in plain form, such as \
+                    "transfer.administrator '{fqan}' is not a VOMS attribute in plain form, such as \
                      /dteam/Role=production (without Role=NULL and Capability=NULL)"
                 ));
             }
@@ -132,7 +132,7 @@ mod tests {
             ),
             (
                 "dn = \"/CN=a\"\nca = \"Lab CA\"",
-                "no subject in slash form",
+                "is not a subject in slash form",
             ),
         ] {
             assert!(read(text).expect_err(text).contains(why), "{text}");

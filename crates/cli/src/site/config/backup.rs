@@ -47,7 +47,7 @@ impl BackupPlan {
         }
         if self.rate.0 < 1_000_000 {
             problems.push(format!(
-                "{section}.backup.rate is less than 1 MB a second: a backup would hardly end"
+                "{section}.backup.rate is less than 1 MB per second: a backup takes too long"
             ));
         }
         problems

@@ -85,7 +85,7 @@ impl Gfal {
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.active_max == 0 {
-            problems.push("transfer.gfal.active_max is 0, so nothing would ever move".to_owned());
+            problems.push("transfer.gfal.active_max is 0, so no file can ever move".to_owned());
         }
         if self.memory_max.0 < 2 << 30 {
             problems.push(
@@ -97,7 +97,7 @@ impl Gfal {
             let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
             if name.is_empty() || !name.bytes().all(is_name) {
                 problems.push(format!(
-                    "transfer.gfal.environment: '{name}' is no name of a variable"
+                    "transfer.gfal.environment: '{name}' is not a valid variable name"
                 ));
             }
             // These would load other code, show other credentials, or undo how processes are confined.
@@ -109,7 +109,7 @@ impl Gfal {
         }
         for path in self.readable.iter().filter(|path| !path.is_absolute()) {
             problems.push(format!(
-                "transfer.gfal.readable: '{}' is no path from the root",
+                "transfer.gfal.readable: '{}' is not an absolute path",
                 path.display()
             ));
         }

@@ -64,7 +64,7 @@ impl Limits {
         let zero = zero.map(|(key, _)| key);
         let instant = times.into_iter().filter(|(_, time)| time.0.is_zero());
         zero.chain(instant.map(|(key, _)| key))
-            .map(|key| format!("limits.{key} is 0, so nobody could be served"))
+            .map(|key| format!("limits.{key} is 0, so no client can be served"))
             .collect()
     }
 }

@@ -33,12 +33,12 @@ pub(super) fn problems(members: &[Member], accounts: &[Account]) -> Vec<String> 
     for Member { dn, ca, vo } in members {
         if let Some(ca) = ca.as_ref().filter(|ca| !ca.starts_with('/')) {
             problems.push(format!(
-                "trust.member '{dn}': the ca '{ca}' is no subject in slash form, such as /DC=org/CN=Lab CA"
+                "trust.member '{dn}': the ca '{ca}' is not a subject in slash form, such as /DC=org/CN=Lab CA"
             ));
         }
         if !dn.starts_with('/') {
             problems.push(format!(
-                "trust.member '{dn}' is no subject in slash form, such as /DC=org/CN=Alice"
+                "trust.member '{dn}' is not a subject in slash form, such as /DC=org/CN=Alice"
             ));
         }
         if vo.is_empty() {
@@ -90,8 +90,8 @@ mod tests {
             [
                 "trust.member '/CN=a' has an empty vo",
                 "trust.member '/CN=a' is named twice",
-                "trust.member 'CN=b' is no subject in slash form, such as /DC=org/CN=Alice",
-                "trust.member '/CN=c': the ca 'Lab CA' is no subject in slash form, such as /DC=org/CN=Lab CA",
+                "trust.member 'CN=b' is not a subject in slash form, such as /DC=org/CN=Alice",
+                "trust.member '/CN=c': the ca 'Lab CA' is not a subject in slash form, such as /DC=org/CN=Lab CA",
                 "trust.account 'a' is named twice",
                 "trust.account '' needs a name and a vo",
             ]

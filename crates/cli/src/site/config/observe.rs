@@ -71,14 +71,14 @@ impl Observe {
         for address in &self.monitor_addresses {
             if Network::parse(address).is_none() {
                 problems.push(format!(
-                    "observe.monitor_addresses: '{address}' is no address or network, such as 10.0.0.0/8"
+                    "observe.monitor_addresses: '{address}' is not an address or network, such as 10.0.0.0/8"
                 ));
             }
         }
         for subject in &self.monitors {
             if !subject.starts_with('/') {
                 problems.push(format!(
-                    "observe.monitors: '{subject}' is no subject in slash form, such as /DC=org/CN=prometheus"
+                    "observe.monitors: '{subject}' is not a subject in slash form, such as /DC=org/CN=prometheus"
                 ));
             }
         }

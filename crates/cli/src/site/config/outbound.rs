@@ -124,7 +124,7 @@ impl Config {
         let private = private.filter(|text| NetworkPorts::parse(text).is_none());
         let private = private.map(|text| {
             format!(
-                "trust.private_addresses: '{text}' is no address or network, such as 10.0.0.0/8, 10.0.0.5:8443 or \
+                "trust.private_addresses: '{text}' is not an address or network, such as 10.0.0.0/8, 10.0.0.5:8443 or \
                  [fd00::/8]:8443"
             )
         });
@@ -162,7 +162,7 @@ impl Config {
                 .filter(move |url| as_user(url).is_ok_and(|broker| broker.shows_password()));
             plain.map(move |url| {
                 format!(
-                    "transfer.messages '{}': {url} is without TLS, so whoever is on the way can read the password and what \
+                    "transfer.messages '{}': {url} is without TLS, so anybody on the network path can read the password and what \
                      is told of transfers; write +tls",
                     sink.name
                 )
@@ -197,7 +197,7 @@ fn allow_dangers(key: &str, entry: &ServerPattern, own: &[HostPattern]) -> Vec<S
     }
     if entry.is_plain {
         dangers.push(format!(
-            "{key} is without TLS, so whoever is on the way can read tokens and replace files; use https where the \
+            "{key} is without TLS, so anybody on the network path can read tokens and replace files; use https where the \
              server has it"
         ));
     }
@@ -225,26 +225,26 @@ fn private_danger(key: &str, entry: &NetworkPorts) -> Option<String> {
     let advice = "list the storage elements that you use, with their ports";
     if network.prefix_bits() == 0 {
         return Some(format!(
-            "{key} switches the rule off, so whoever may submit a job can send this site to its own loopback addresses, \
+            "{key} switches the rule off, so anybody who may submit a job can send this site to its own loopback addresses, \
              to metadata services and into private networks; {advice}"
         ));
     }
     if entry.ports == Ports::Any {
         return Some(format!(
-            "{key} means every port there, so whoever may submit a job can read from services that trust this machine's \
+            "{key} means every port there, so anybody who may submit a job can read from services that trust this machine's \
              network; {advice}"
         ));
     }
     let is_link_local = why_not_public(network.address()) == Some("a link-local address");
     if is_link_local && entry.ports.contain(METADATA_PORT) {
         return Some(format!(
-            "{key} is link-local: in a cloud, whoever may submit a job could read this machine's credentials from the \
+            "{key} is link-local: in a cloud, anybody who may submit a job could read this machine's credentials from the \
              metadata service; {advice}"
         ));
     }
     (network.prefix_bits() < wide).then(|| {
         format!(
-            "{key} is a wide network, so whoever may submit a job can reach every server in it that has a port of storage \
+            "{key} is a wide network, so anybody who may submit a job can reach every server in it that has a port of storage \
              elements; {advice}"
         )
     })
@@ -338,7 +338,9 @@ mod tests {
         let problems = site("[\"se.org\"]", r#"["se:8443/path"]"#, r#"["10.0.0.0/8:x"]"#);
         let problems = problems.problems();
         assert_eq!(problems.len(), 2, "{problems:?}");
-        assert!(problems[0].starts_with("storage.outbound.allow: 'se:8443/path' is no server"));
-        assert!(problems[1].starts_with("trust.private_addresses: '10.0.0.0/8:x' is no address"));
+        assert!(problems[0].starts_with("storage.outbound.allow: 'se:8443/path' is not a server"));
+        assert!(
+            problems[1].starts_with("trust.private_addresses: '10.0.0.0/8:x' is not an address")
+        );
     }
 }

@@ -228,7 +228,7 @@ impl Storage {
         }
         for user in self.users.iter().filter(|user| !user.dn.starts_with('/')) {
             problems.push(format!(
-                "storage.user '{}' is no subject in slash form, such as /DC=org/CN=Alice",
+                "storage.user '{}' is not a subject in slash form, such as /DC=org/CN=Alice",
                 user.dn
             ));
         }
@@ -239,7 +239,7 @@ impl Storage {
         {
             if !ca.starts_with('/') {
                 problems.push(format!(
-                    "storage.user '{dn}': the ca '{ca}' is no subject in slash form, such as /DC=org/CN=Lab CA"
+                    "storage.user '{dn}': the ca '{ca}' is not a subject in slash form, such as /DC=org/CN=Lab CA"
                 ));
             }
         }
@@ -267,7 +267,7 @@ impl Storage {
             }
             if pool.movers_max == 0 {
                 problems.push(format!(
-                    "pool '{}' has movers_max 0, so nothing would ever move",
+                    "pool '{}' has movers_max 0, so no file can ever move",
                     pool.name
                 ));
             }
@@ -277,7 +277,7 @@ impl Storage {
             ] {
                 if most == Some(0) {
                     problems.push(format!(
-                        "pool '{}' has {key} 0, so their files would wait for ever",
+                        "pool '{}' has {key} 0, so their files wait forever",
                         pool.name
                     ));
                 }

@@ -359,7 +359,7 @@ impl Tape {
         }
         if self.reclaim_below_percent > 90 {
             problems.push(
-                "storage.tape.reclaim_below_percent is above 90: tapes would be emptied again and again"
+                "storage.tape.reclaim_below_percent is above 90: tapes are repacked again and again"
                     .to_owned(),
             );
         }
@@ -759,11 +759,11 @@ mod tests {
             ),
             (
                 format!("[library]\nname = \"a/b\"\n{library}{class}"),
-                "is no name",
+                "is not a valid name",
             ),
             (
                 format!("[library]\n{}{class}", library.replace("LTO-8", "LTO-99")),
-                "'LTO-99' is no kind of drive",
+                "'LTO-99' is not a kind of drive",
             ),
             (
                 format!(

@@ -151,7 +151,7 @@ impl Lookout {
                         if links_left_out > 0 && !leaves_out {
                             tracing::warn!(
                                 links_left_out,
-                                "there are too many links to look at; alerts tell nothing of those left out, also not that an incident there is over"
+                                "there are too many links; incidents on the omitted ones are not alerted, nor is their end"
                             );
                         }
                         leaves_out = links_left_out > 0;

@@ -81,7 +81,7 @@ pub fn write(page: &mut Page, host: &Host) {
     let seconds = |microseconds: u64| microseconds as f64 / 1e6;
     let mut family = page.counter(
         "penstock_host_stalled_seconds_total",
-        "Time for which some task of the host, or all that had work, stood still for want of a resource.",
+        "Time for which some tasks of the host, or all with work, were stalled by lack of a resource.",
     );
     let pressure = total.pressure;
     for (resource, time) in [

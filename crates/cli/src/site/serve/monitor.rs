@@ -282,11 +282,11 @@ impl SiteMonitor {
             "Connections of clients, over all ports.",
         );
         family.sample(&[], self.connections.count());
-        let mut family = page.gauge("penstock_connections_max", "How many there may be.");
+        let mut family = page.gauge("penstock_connections_max", "Their maximum number.");
         family.sample(&[], self.connections.limits().connections_max);
         let mut family = page.counter(
             "penstock_connections_turned_away_total",
-            "Clients for whom there was no room.",
+            "Clients refused because of connection limits.",
         );
         family.sample(&[], self.connections.turned_away());
     }
@@ -311,7 +311,7 @@ impl SiteMonitor {
         }
         let mut family = page.gauge(
             "penstock_expiry_findings",
-            "Files that end soon, or have ended or cannot be used, by the thresholds of `penstock check`.",
+            "Files that expire soon, have expired or cannot be used, by the thresholds of `penstock check`.",
         );
         for (standing, name) in [
             (CredentialValidity::Soon, "soon"),

@@ -27,7 +27,7 @@ pub fn write(page: &mut Page, started: Timestamp) {
         family.sample(&[], open);
     }
     if let Some(most) = getrlimit(Resource::Nofile).current {
-        let mut family = page.gauge("process_max_fds", "How many there may be.");
+        let mut family = page.gauge("process_max_fds", "Their maximum number.");
         family.sample(&[], most);
     }
 }

@@ -545,7 +545,7 @@ fn readable_by_gfal(
         let within = |path: &&PathBuf| real(path).is_ok_and(|path| secret.starts_with(path));
         if let Some(path) = paths.iter().chain(&trusted).find(within) {
             let why = format!(
-                "gfal2 may read what is below {}, so a storage element could make it read this file; move one of them",
+                "gfal2 may read files below {}, so a storage element could make it read this file; move one of them",
                 path.display()
             );
             return Err(CommandError::local(secret.display(), why));

@@ -490,7 +490,7 @@ pub(super) const SERVICES: [ProblemFacts; 58] = [
         layer: Layer::Command,
         advice: CORRECT,
         status: 500,
-        meaning: "Some files failed, or a job did not finish well.",
+        meaning: "Some files failed, or a job did not succeed.",
         remedy: "Read the reason of each file; penstock explain shows those of a job.",
     },
     ProblemFacts {

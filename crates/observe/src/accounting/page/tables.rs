@@ -86,7 +86,7 @@ pub(super) fn add_lines(out: &mut String, table: &AccountTable, part: Part) {
         let told = match line.without_bytes {
             0 => String::new(),
             without => format!(
-                " <small>of {} no bytes are told</small>",
+                " <small>no bytes known for {}</small>",
                 plural(without, "success")
             ),
         };

@@ -318,7 +318,7 @@ fn a_size_that_a_view_does_not_tell_is_no_difference_of_sizes() {
     };
     assert_eq!(
         terms_of(&week),
-        (expected, vec!["the second view tells no size"])
+        (expected, vec!["the second view has no size"])
     );
 }
 

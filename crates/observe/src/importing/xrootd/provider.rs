@@ -33,7 +33,7 @@ impl<'a> ProvidedDatagram<'a> {
         let head = json::Object(&head);
         let about = head
             .object("gs")
-            .ok_or(InvalidDatagram("its head tells no provider"))?;
+            .ok_or(InvalidDatagram("its head has no provider"))?;
         let kind = about.str("type").and_then(|kind| kind.bytes().next());
         let source = head.object("src");
         let at = about.signed("tend").and_then(|at| at.checked_mul(1000));
@@ -42,8 +42,8 @@ impl<'a> ProvidedDatagram<'a> {
             host: source.and_then(|source| host_name(source.str("host")?)),
             // The binary head has the same 32 bits.
             started: started.and_then(|at| Some(u32::try_from(at).ok()?.cast_signed())),
-            code: kind.ok_or(InvalidDatagram("its head tells no provider"))?,
-            at: Timestamp(at.ok_or(InvalidDatagram("its head tells no time"))?),
+            code: kind.ok_or(InvalidDatagram("its head has no provider"))?,
+            at: Timestamp(at.ok_or(InvalidDatagram("its head has no time"))?),
             lines,
         })
     }

@@ -140,7 +140,7 @@ impl Sources {
                 return;
             };
             self.held_bytes -= server.held_bytes();
-            let what = "too much is told of users and open files: they are forgotten";
+            let what = "too many users and open files: they were dropped";
             let count = server.users.clear() + server.files.clear();
             rows.push(gap(at, server.name(sender), what, count));
         }
@@ -153,7 +153,7 @@ impl Source {
         let before = std::mem::take(&mut self.server);
         let lost = before.files.len() as u64;
         if lost > 0 {
-            let what = "the server was started anew while files were open";
+            let what = "the server was restarted while files were open";
             rows.push(gap(at, before.name(sender), what, lost));
         }
     }

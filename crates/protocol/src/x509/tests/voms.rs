@@ -303,7 +303,7 @@ fn a_server_speaks_for_its_own_vo_only() {
             fqans,
             ..attested.clone()
         };
-        lab.discounts(&attested, "is no group of the VO 'dteam'");
+        lab.discounts(&attested, "is not a group of the VO 'dteam'");
     }
 }
 

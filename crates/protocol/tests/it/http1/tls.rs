@@ -106,8 +106,7 @@ async fn a_certificate_for_another_host_is_refused_with_the_names_it_has() {
     let tls = ServerTls::load(&site.files.chain, &site.files.key).expect("load");
     let port = start_tls(tls).await.port();
     let client = client_trusting(site.trusted.path());
-    let remedy =
-        "it was issued for se1.example.org, 127.0.0.9; use such a name, or have it issued anew";
+    let remedy = "it was issued for se1.example.org, 127.0.0.9; use one of these names, or get a new certificate";
     let error = body_of(&client, &format!("https://127.0.0.1:{port}/"))
         .await
         .expect_err("another address");

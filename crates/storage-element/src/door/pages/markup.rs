@@ -53,7 +53,7 @@ pub(super) fn directory(page: &Directory<'_>) -> String {
     begin(&mut out, frame, "directory");
     out.push_str("<section class=\"card listing\" aria-label=\"Entries\">\n");
     if entries.is_empty() {
-        out.push_str("<p class=\"none\">Nothing is here.</p>\n");
+        out.push_str("<p class=\"none\">This folder is empty.</p>\n");
     } else {
         out.push_str(
             "<table class=\"entries\"><thead><tr><th scope=\"col\">Name</th>\
@@ -203,25 +203,30 @@ pub(super) fn refusal(page: &RefusedPage<'_>) -> String {
     let mut out = String::with_capacity(4096);
     begin(&mut out, &frame, "refused");
     let title = match page.status {
-        StatusCode::UNAUTHORIZED => "Please sign in",
+        StatusCode::UNAUTHORIZED => "Sign in",
         StatusCode::FORBIDDEN => "Not allowed",
         StatusCode::NOT_FOUND => "Not found",
-        _ => "That did not work",
+        _ => "Request failed",
+    };
+    // The advice for clients of the interface does not help in a browser.
+    let explanation = match page.text.contains("send 'Authorization: Bearer'") {
+        true => "Sign in to see this page.",
+        false => page.text,
     };
     let _ = writeln!(
         out,
         "<section class=\"card refused\" data-status=\"{}\" aria-labelledby=\"why\"><h2 id=\"why\">{title}</h2>\
          <p>{}</p>",
         page.status.as_u16(),
-        text(page.text)
+        text(explanation)
     );
     if matches!(
         page.status,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
     ) {
         out.push_str(
-            "<p class=\"hint\">A link that somebody shared, a client certificate of your browser, or a token opens \
-             this page.</p><noscript><p class=\"hint\">To sign in with a token this page needs JavaScript.</p>\
+            "<p class=\"hint\">You need a shared link, a client certificate in your browser, or a token.</p>\
+             <noscript><p class=\"hint\">To sign in with a token, enable JavaScript.</p>\
              </noscript>\n",
         );
     }

@@ -187,7 +187,7 @@ impl Driver {
             }
             Err(ChangeError::Refused(why @ ChangeRefusal::CopyOfAnother { .. })) => {
                 let what = format!(
-                    "file {file} stays on disk only: {why}; the tape system must give each file a name of its own"
+                    "file {file} stays on disk only: {why}; the tape system must give each file a unique name"
                 );
                 self.refuse_put(file, what);
             }

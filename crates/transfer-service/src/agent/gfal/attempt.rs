@@ -629,7 +629,8 @@ async fn sftp_login(account: &SftpAccount) -> Result<SftpLogin, Failure> {
     };
     let key = tokio::fs::read(&account.key).await;
     let key = key.map_err(|why| failed(why.to_string()))?;
-    let key = String::from_utf8(key).map_err(|_| failed("it is no private key in PEM".into()))?;
+    let key =
+        String::from_utf8(key).map_err(|_| failed("it is not a private key in PEM".into()))?;
     if key.len() > KEY_BYTES_MAX {
         return Err(failed("it is too large for a private key".to_owned()));
     }

@@ -322,7 +322,7 @@ impl Process {
 
 async fn reap(child: &mut Child) {
     if let Err(why) = child.wait().await {
-        tracing::warn!(%why, "a gfal process was killed, and nothing tells that it is gone");
+        tracing::warn!(%why, "a gfal process was killed, but its end was not confirmed");
     }
 }
 

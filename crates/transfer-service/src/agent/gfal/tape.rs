@@ -206,7 +206,7 @@ impl Session<'_> {
         match request.trim() {
             "" => Ok(StageRequestId::new(UNNAMED)),
             odd if odd.chars().any(char::is_control) => {
-                let detail = format!("{odd:?} is no name of a request");
+                let detail = format!("{odd:?} is not a name of a request");
                 Err(classify(self.side, self.phase, &ObservedFailure::Malformed, detail).into())
             }
             named => Ok(StageRequestId::new(named)),
@@ -373,7 +373,7 @@ fn place_by(status: &str) -> ToldPlace {
         "LOST" => Ok(Locality::Lost),
         "NONE" => Ok(Locality::None),
         "UNAVAILABLE" | "UNKNOWN" => Ok(Locality::Unavailable),
-        other => Err(format!("'{other}' is no place of a file")),
+        other => Err(format!("'{other}' is not a place of a file")),
     }
 }
 
@@ -404,7 +404,7 @@ mod tests {
         check("NEARLINE", "TAPE");
         check("ONLINE_AND_NEARLINE", "DISK_AND_TAPE");
         check("UNKNOWN", "UNAVAILABLE");
-        check("", "'' is no place of a file");
+        check("", "'' is not a place of a file");
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
     for field in ["app_key", "app_secret", "service_api_url"] {
         if fields.text(field)?.is_some() {
             return Err(bad_request(format!(
-                "{field} means nothing for {name}, so nothing was set; leave it out"
+                "{field} does not apply to {name}, so nothing was set; omit it"
             )));
         }
     }
@@ -146,9 +146,7 @@ pub(super) async fn set(State(api): State<Api>, credentials: Credentials, body: 
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
     };
     if !region.as_ref().is_none_or(is_plain) {
-        return Err(bad_request(
-            "region is no name of a region, such as eu-west-3",
-        ));
+        return Err(bad_request("region is not a valid name, such as eu-west-3"));
     }
     fields.end()?;
     let cloud = CloudStorage {
@@ -208,13 +206,13 @@ pub(super) async fn grant(
         return Err(bad_request("Missing access_key and/or secret_key"));
     };
     if access_key.contains(['/', ',']) {
-        return Err(bad_request("access_key may hold neither '/' nor ','"));
+        return Err(bad_request("access_key must not contain '/' or ','"));
     }
     // FTS has no field of its own for the token of temporary keys.
     let session_token = secret_text(&mut fields, "request_token", TOKEN_CHARS_MAX)?;
     if fields.text("request_token_secret")?.is_some() {
         return Err(bad_request(
-            "request_token_secret means nothing for S3, so nothing was set; leave it out",
+            "request_token_secret does not apply to S3, so nothing was set; omit it",
         ));
     }
     fields.end()?;
@@ -296,7 +294,7 @@ fn key_text(fields: &mut Fields, names: [&str; 2]) -> Result<Option<String>, Api
     let [first, second] = names.map(|name| secret_text(fields, name, KEY_CHARS_MAX));
     match (first?, second?) {
         (Some(_), Some(_)) => Err(bad_request(format!(
-            "{} and {} are two names of one field; give one of them",
+            "{} and {} are two names for one field; give only one of them",
             names[0], names[1]
         ))),
         (first, second) => Ok(first.or(second)),

@@ -32,7 +32,7 @@ impl Fields {
         match serde_json::from_slice(bytes) {
             Ok(Value::Object(fields)) => Ok(Fields(fields)),
             Ok(_) => Err(bad_request("the body must be a JSON object")),
-            Err(why) => Err(bad_request(format!("the body is no JSON: {why}"))),
+            Err(why) => Err(bad_request(format!("the body is not valid JSON: {why}"))),
         }
     }
 
@@ -203,7 +203,7 @@ pub(super) fn storage(text: &str) -> Result<StorageId, ApiError> {
     }
     let teach = || {
         bad_request(format!(
-            "'{text}' is no storage element: write its scheme and host without port, such as \
+            "'{text}' is not a storage element: write its scheme and host without port, such as \
              https://se.example.org, or * for all"
         ))
     };

@@ -45,7 +45,7 @@ fn operation(name: &str) -> Result<Operation, ApiError> {
             "administrators are named in the configuration file; grant 'transfer' and 'config'",
         )),
         "deleg" | "datamanagement" => Err(bad_request(format!(
-            "'{name}' needs no grant at this service, so none was made"
+            "'{name}' does not need a grant at this service, so none was made"
         ))),
         _ => Err(bad_request(format!(
             "operation '{name}' unknown; write 'config' or 'transfer'"

@@ -89,8 +89,7 @@ fn policy(name: Option<Option<String>>) -> Result<Option<Option<TuningPolicy>>, 
     match TuningPolicy::parse(&name) {
         Some(policy) => Ok(Some(Some(policy))),
         None => Err(bad_request(format!(
-            "tuning = '{name}' is not known; it may be measured, fts3, fixed, or null for what the configuration \
-             file says"
+            "tuning = '{name}' is not known; use measured, fts3, fixed, or null for the value in the configuration file"
         ))),
     }
 }

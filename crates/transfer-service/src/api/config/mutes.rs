@@ -127,7 +127,7 @@ pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: 
         && !LinkId::is_name(text)
     {
         return Err(bad_request(format!(
-            "'link' is '{text}'; a link is called SOURCE-DESTINATION, and either may be *"
+            "'link' is '{text}'; write a link as SOURCE-DESTINATION; either may be *"
         )));
     }
     let seconds = match fields.raw("seconds") {
@@ -142,7 +142,7 @@ pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: 
         ))
     })?;
     let why = text(&mut fields, "why")?;
-    let why = why.ok_or_else(|| bad_request("Missing why: others want to know"))?;
+    let why = why.ok_or_else(|| bad_request("Missing why: give a reason, which others can see"))?;
     fields.end()?;
     let since = wall_clock();
     let mute = Mute {

@@ -213,7 +213,7 @@ fn activity_weights(value: Value) -> Result<BTreeMap<Activity, Weight>, ApiError
             let given = weight(&name, &value)?;
             if given.is_zero() {
                 return Err(bad_request(format!(
-                    "the share of '{name}' is 0, so its transfers would wait forever; leave it out, or give it little"
+                    "the share of '{name}' is 0, so its transfers wait forever; omit it, or give it a small share"
                 )));
             }
             let plain = !name.is_empty() && !name.chars().any(char::is_control);

@@ -152,7 +152,7 @@ fn staging_of(operations: &Value) -> Result<BTreeMap<VoName, Option<u32>>, ApiEr
                 (_, None) => {}
                 (other, Some(_)) => {
                     return Err(bad_request(format!(
-                        "limits of the operation '{other}' are not offered; there is 'staging'"
+                        "limits of the operation '{other}' are not supported; only 'staging' is"
                     )));
                 }
             }

@@ -103,7 +103,7 @@ pub(super) fn removes_source(
     }
     if archive_seconds(params)?.is_none() {
         return Err(bad(
-            "'delete_source' needs 'archive_timeout': a source is deleted when its copy is on tape, and not before",
+            "'delete_source' needs 'archive_timeout': a source is deleted only when its copy is on tape",
         ));
     }
     if !kind.begins_together() {
@@ -113,7 +113,7 @@ pub(super) fn removes_source(
     }
     if overwrite(params, kind, transfers)? != Overwrite::Never {
         return Err(bad(
-            "'delete_source' goes with no way to overwrite: by another name of its server a source would replace itself, and be deleted",
+            "'delete_source' cannot be combined with overwriting: under another name of its server, a source could replace itself and be deleted",
         ));
     }
     let is_same = |transfer: &&NewTransfer| transfer.source.place() == transfer.destination.place();

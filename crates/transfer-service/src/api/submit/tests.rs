@@ -548,7 +548,7 @@ fn what_cannot_be_done_is_refused_by_name() {
     refused(
         r#"{"delete_source":true}"#,
         "",
-        "'delete_source' needs 'archive_timeout': a source is deleted when its copy is on tape, and not before",
+        "'delete_source' needs 'archive_timeout': a source is deleted only when its copy is on tape",
     );
     refused(
         r#"{"delete_source":true,"archive_timeout":60,"multihop":true}"#,
@@ -558,7 +558,7 @@ fn what_cannot_be_done_is_refused_by_name() {
     refused(
         r#"{"delete_source":true,"archive_timeout":60,"overwrite":true}"#,
         "",
-        "'delete_source' goes with no way to overwrite: by another name of its server a source would replace itself, and be deleted",
+        "'delete_source' cannot be combined with overwriting: under another name of its server, a source could replace itself and be deleted",
     );
     let same = json!({
         "params": { "delete_source": true, "archive_timeout": 60 },

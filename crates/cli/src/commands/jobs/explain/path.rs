@@ -43,7 +43,7 @@ pub(super) async fn tell(
             let told = service.path_story(&path.to_string(), &times).await;
             known_to_service(told, || {
                 CommandError::NotInRecord(
-                    "the site of this service has no storage element; ask the one that has the path".into(),
+                    "the site of this service has no storage element; ask the site that has the path".into(),
                 )
             })?
         }
@@ -71,8 +71,9 @@ fn from_directory(
 ) -> Result<Value, CommandError> {
     let site = SiteDirectory::at(directory)?;
     let config = site.config()?;
-    let source = PathSource::of(&site, &config, None)
-        .ok_or_else(|| CommandError::Usage("this site has no [storage]: it has no paths".into()))?;
+    let source = PathSource::of(&site, &config, None).ok_or_else(|| {
+        CommandError::Usage("this site has no [storage] section, so it has no paths".into())
+    })?;
     let story = source.story(path, window);
     json(&story.map_err(|why| CommandError::Local(why.to_string()))?)
 }

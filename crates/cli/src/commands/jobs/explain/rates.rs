@@ -144,7 +144,7 @@ fn text(told: &RateChanges) -> String {
         text += &lines(row);
     }
     if !told.drops.is_empty() {
-        text += "`penstock explain drop ID` tells one with its evidence and what to do\n";
+        text += "`penstock explain drop ID` shows the evidence and what to do\n";
     }
     text
 }

@@ -111,7 +111,7 @@ pub(super) fn problems(libraries: &[TapeLibrary], problems: &mut Vec<String>) {
         let name = &library.name;
         if !is_name(name) {
             problems.push(format!(
-                "storage.tape.library: '{name}' is no name; letters, digits, '-', '_' and '.' are allowed"
+                "storage.tape.library: '{name}' is not a valid name; letters, digits, '-', '_' and '.' are allowed"
             ));
         }
         let before = &libraries[..number];
@@ -151,7 +151,7 @@ impl TapeLibrary {
         for kind in drives.chain(tapes) {
             if DriveKind::named(kind).is_none() {
                 problems.push(format!(
-                    "'{kind}' is no kind of drive; there are {}",
+                    "'{kind}' is not a kind of drive; there are {}",
                     DriveKind::NAMES.join(", ")
                 ));
             }

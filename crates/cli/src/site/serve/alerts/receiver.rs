@@ -185,7 +185,7 @@ impl Book {
         };
         let book = text.and_then(|text| Ok(serde_json::from_str(&text)?));
         book.unwrap_or_else(|why| {
-            tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be read; it is told again");
+            tracing::error!(path = %path.display(), %why, "the list of sent alerts cannot be read; alerts will be sent again");
             Book::default()
         })
     }
@@ -196,7 +196,7 @@ impl Book {
             .map_err(std::io::Error::other)
             .and_then(|text| replace_private(path, &text));
         if let Err(why) = saved {
-            tracing::error!(path = %path.display(), %why, "what was told of incidents cannot be kept; after a restart it is told again");
+            tracing::error!(path = %path.display(), %why, "the list of sent alerts cannot be saved; after a restart alerts will be sent again");
         }
     }
 

@@ -57,7 +57,7 @@ impl TapeLibraries {
         };
         match library.relabel(tape) {
             Ok(()) => {
-                tracing::info!(tape = %tape.0, "a tape on which nothing lives is written anew");
+                tracing::info!(tape = %tape.0, "relabeling a tape without live files");
                 self.input(Input::Relabeled(tape.clone()))
             }
             Err(why) => {
@@ -233,7 +233,7 @@ fn found_on(namespace: &Namespace, prefix: &str) -> Result<TapeUse, NamespaceErr
 fn refusal_words(refusal: &RelabelRefusal) -> String {
     match refusal {
         RelabelRefusal::Unknown => "there is no tape of this name".to_owned(),
-        RelabelRefusal::Retired => "it is not configured any more".to_owned(),
+        RelabelRefusal::Retired => "it is no longer configured".to_owned(),
         RelabelRefusal::InUse { state } => match state {
             TapeState::Active => "it is written to; make it read-only first".to_owned(),
             TapeState::ReadOnly => "it is being relabeled".to_owned(),
