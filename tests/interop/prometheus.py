@@ -14,7 +14,10 @@ START_SECONDS = 20
 OWN_METRICS = {"up", "ALERTS"}
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 # What stands before a selector or a range is a metric; so are names with the prefixes that a site's page has.
-METRIC = re.compile(r"(?<![\w:$])([a-zA-Z_:][\w:]*)(?=\s*[{\[])|(?<![\w:$])((?:penstock|process)[_:][\w:]*|up|ALERTS)(?![\w:(])")
+METRIC = re.compile(
+    r"(?<![\w:$])([a-zA-Z_:][\w:]*)(?=\s*[{\[])"
+    r"|(?<![\w:$])((?:penstock|process)[_:][\w:]*|up|ALERTS)(?![\w:(])"
+)
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)\{([^}]*)\}")
 MATCHER = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*("(?:[^"\\]|\\.)*")')
 GROUPING = re.compile(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)")
@@ -60,10 +63,11 @@ class Prometheus:
             return [({}, float(data["result"][1]))]
         return [(sample["metric"], float(sample["value"][1])) for sample in data["result"]]
 
-    def firing(self, name):
-        """Alerts of a name that fire."""
+    def firing(self, name, job):
+        """Alerts of a name that fire for targets of a job."""
+        wanted = {"alertname": name, "job": job}
         alerts = self.ask("alerts")["alerts"]
-        return [alert for alert in alerts if alert["labels"]["alertname"] == name and alert["state"] == "firing"]
+        return [alert for alert in alerts if alert["state"] == "firing" and wanted.items() <= alert["labels"].items()]
 
     def close(self):
         self.process.terminate()
@@ -102,9 +106,8 @@ def samples_of(page):
             parts = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
             samples |= {name + part: [] for part in parts}
         elif line and not line.startswith("#"):
-            name, _, rest = line.partition(" ")[0].partition("{") if "{" not in line else line.partition("{")
-            labels = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', rest))
-            samples[name].append(labels)
+            name, _, labels = line.rpartition(" ")[0].partition("{")
+            samples[name].append(dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels)))
     return samples
 
 
