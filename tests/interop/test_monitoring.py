@@ -106,7 +106,7 @@ def fired_by_tests():
     """By alert, the labels with which each is expected to fire, and how many times none is expected."""
     fired, quiet = {}, {}
     for test in yaml.safe_load((DEPLOYED / "rules_test.yml").read_text())["tests"]:
-        instances = {re.search(r'instance="(\w+)"', one["series"])[1] for one in test["input_series"]}
+        instances = {re.search(r'instance="([^"]+)"', one["series"])[1] for one in test["input_series"]}
         assert instances >= {"ill", "well"}, test["name"]
         for asked in test["promql_expr_test"]:
             assert f'alertname="{test["name"]}"' in asked["expr"]
