@@ -127,11 +127,13 @@ fn leap(namespace: &mut Connection, at: Timestamp) -> rusqlite::Result<()> {
     // the last number in `meta`.
     let least = at.0.saturating_mul(LOG_NUMBERS_PER_MS);
     let log_leap = "max(CAST(value AS INTEGER) + ?1, ?2)";
-    let of_meta = format!("UPDATE meta SET value = CAST({log_leap} AS TEXT) WHERE key = 'log_sequence'");
+    let of_meta =
+        format!("UPDATE meta SET value = CAST({log_leap} AS TEXT) WHERE key = 'log_sequence'");
     change.execute(&of_meta, [LOST_NUMBERS_MAX, least])?;
     let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'counter'";
     if change.query_row(sql, [], |row| row.get::<_, i64>(0))? > 0 {
-        let of_counter = format!("UPDATE counter SET value = {log_leap} WHERE name = 'log_sequence'");
+        let of_counter =
+            format!("UPDATE counter SET value = {log_leap} WHERE name = 'log_sequence'");
         change.execute(&of_counter, [LOST_NUMBERS_MAX, least])?;
     }
     let raise = "UPDATE meta SET value = (SELECT value FROM meta WHERE key = 'ids_below') WHERE key = 'low_water'";

@@ -54,10 +54,7 @@ const FORMS: [(&str, &str); 24] = [
     ("SocketAddr", "address and port"),
     ("DatabasePlace", "path, or URL"),
     ("NamespacePath", "path in the namespace"),
-    (
-        "TuningPolicy",
-        "`\"measured\"`, `\"fts3\"` or `\"fixed\"`",
-    ),
+    ("TuningPolicy", "`\"measured\"`, `\"fts3\"` or `\"fixed\"`"),
     (
         "Right",
         "`\"read\"`, `\"create\"`, `\"modify\"`, `\"stage\"`, `\"poll\"`",
@@ -66,10 +63,7 @@ const FORMS: [(&str, &str); 24] = [
         "ChecksumAlgorithm",
         "`\"adler32\"`, `\"crc32c\"`, `\"md5\"`, `\"sha-256\"`",
     ),
-    (
-        "InterfaceRole",
-        "`\"wan\"`, `\"hsm\"` or `\"internal\"`",
-    ),
+    ("InterfaceRole", "`\"wan\"`, `\"hsm\"` or `\"internal\"`"),
     ("Operation", "`\"transfer\"`, `\"config\"`"),
     ("HsmKind", "`\"put\"`, `\"get\"` or `\"remove\"`"),
     ("PoolMode", "`\"enabled\"`, `\"drained\"` or `\"disabled\"`"),

@@ -38,7 +38,8 @@ pub(super) fn database_load(input: &RuleInput<'_>) -> Option<Finding> {
         .filter(|work| work.from < to && work.to > from);
     evidence.extend(works.take(1).cloned().map(Evidence::Maintenance));
     evidence.extend(
-        input.period_seconds
+        input
+            .period_seconds
             .map(|period_seconds| Evidence::Recurrence { period_seconds }),
     );
     Finding::whole(evidence)

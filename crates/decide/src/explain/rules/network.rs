@@ -60,7 +60,8 @@ pub(super) fn too_many_streams(input: &RuleInput<'_>) -> Option<Finding> {
     }
     let mut evidence = vec![input.value(Measure::Streams, used)];
     evidence.extend(
-        input.changes(&[Setting::Streams])
+        input
+            .changes(&[Setting::Streams])
             .take(1)
             .cloned()
             .map(Evidence::Change),
@@ -69,14 +70,16 @@ pub(super) fn too_many_streams(input: &RuleInput<'_>) -> Option<Finding> {
 }
 
 fn is_clean(input: &RuleInput<'_>) -> bool {
-    input.low_mean(&input.link.tcp.retransmitted)
+    input
+        .low_mean(&input.link.tcp.retransmitted)
         .is_none_or(|part| part < CLEAN_LOSS_SHARE_MAX)
 }
 
 pub(super) fn tcp_window(input: &RuleInput<'_>) -> Option<Finding> {
     let tcp = &input.link.tcp;
     let limited = |series: &Series| {
-        input.low_mean(series)
+        input
+            .low_mean(series)
             .is_some_and(|part| part > WINDOW_SHARE_MIN)
             && (input.rose(series, 1.3) || input.fell(&tcp.window_bytes, 0.7))
     };

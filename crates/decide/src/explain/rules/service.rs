@@ -91,7 +91,8 @@ pub(super) fn fewer_submissions(input: &RuleInput<'_>) -> Option<Finding> {
     let had_more = input.fell(&link.active, FED_SHARE_MIN);
     // Files that a tape system has not brought yet were submitted.
     let recalls = input.storages().any(|(_, storage)| {
-        input.low_mean(&storage.tape.recalls_queued)
+        input
+            .low_mean(&storage.tape.recalls_queued)
             .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
     });
     if !is_empty || !had_more || recalls {
@@ -213,7 +214,8 @@ pub(super) fn slot_limit(input: &RuleInput<'_>) -> Option<Finding> {
 /// link looks like slots that are left free.
 fn lowered_at_storage<'a>(input: &'a RuleInput<'_>) -> Vec<&'a Change> {
     let is_link = |place: &str| {
-        input.signals
+        input
+            .signals
             .links
             .keys()
             .any(|link| link.to_string() == place)

@@ -45,7 +45,9 @@ const DISKS: &[DataPathStage] = &[
 fn full_pools(input: &RuleInput<'_>) -> (Vec<Evidence>, usize, usize) {
     let pools = input.pools();
     let file = input.usual_mean(&input.link.file_bytes);
-    let file = file.or(input.low_mean(&input.link.file_bytes)).unwrap_or(0.0);
+    let file = file
+        .or(input.low_mean(&input.link.file_bytes))
+        .unwrap_or(0.0);
     let mut fresh = Vec::new();
     let mut full = 0;
     for (name, pool) in &pools {
@@ -58,7 +60,11 @@ fn full_pools(input: &RuleInput<'_>) -> (Vec<Evidence>, usize, usize) {
         if is_full(input.low_bins) == Some(true) {
             full += 1;
             if is_full(input.usual_bins) != Some(true) {
-                fresh.push(input.value_at(Measure::PoolFree, Some(name.as_str()), &pool.free_bytes));
+                fresh.push(input.value_at(
+                    Measure::PoolFree,
+                    Some(name.as_str()),
+                    &pool.free_bytes,
+                ));
             }
         }
     }
@@ -185,7 +191,8 @@ pub(super) fn batch_delay(input: &RuleInput<'_>) -> Option<Finding> {
 
 pub(super) fn random_writes(input: &RuleInput<'_>) -> Option<Finding> {
     let (name, server) = input.servers().find(|(_, server)| {
-        input.low_mean(&server.random_writes)
+        input
+            .low_mean(&server.random_writes)
             .is_some_and(|part| part > RANDOM_WRITES_SHARE_MIN)
             && input.rose(&server.random_writes, 2.0)
     })?;

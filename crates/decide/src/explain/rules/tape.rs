@@ -24,7 +24,8 @@ fn find<'a>(
     input: &'a RuleInput<'_>,
     test: impl Fn(&TapeSignals) -> bool,
 ) -> Option<(&'a str, &'a TapeSignals)> {
-    input.storages()
+    input
+        .storages()
         .map(|(id, storage)| (id.as_str(), &storage.tape))
         .find(|(_, tape)| test(tape))
 }
@@ -145,7 +146,8 @@ fn are_all_busy(bins: &[Range<usize>], tape: &TapeSignals) -> Option<bool> {
 
 /// Files wait to be read from tape.
 fn has_recalls(input: &RuleInput<'_>, tape: &TapeSignals) -> bool {
-    input.low_mean(&tape.recalls_queued)
+    input
+        .low_mean(&tape.recalls_queued)
         .is_some_and(|queued| queued >= QUEUED_FILES_MIN)
 }
 
