@@ -27,6 +27,9 @@ build: check-rust ## The binary: target/release/penstock
 package: check-rust ## Debian package, debug symbols and tarball in target/dist, or of PENSTOCK_BINARY=FILE
 	scripts/package.sh
 
+container: ## Container image of that package, as an OCI archive in target/dist (Debian's mirror is needed, no daemon)
+	scripts/container.sh
+
 demo: build ## Two sites on this machine, a data set moved between them and verified (no root, 4.5 GB of disk)
 	target/release/penstock demo $(DEMO_ARGS)
 

@@ -58,7 +58,9 @@ umask 022
 echo "penstock $version for $architecture, from $binary"
 stripped=$work/penstock
 debug=$work/penstock.debug
-objcopy --only-keep-debug --compress-debug-sections "$binary" "$debug"
+compress_debug=(--compress-debug-sections)
+[[ $compression != none ]] || compress_debug=()
+objcopy --only-keep-debug "${compress_debug[@]}" "$binary" "$debug"
 objcopy --strip-all --add-gnu-debuglink="$debug" "$binary" "$stripped"
 chmod 755 "$stripped"
 build_id=$(readelf --notes "$stripped" | sed -n 's/.*Build ID: //p')

@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium", "voms-proxy-fake"]
 TOOLS += ["cc", "davix-tester", "gfal-copy", "xrootd", "litmus", "/usr/sbin/mount.davfs", "/usr/sbin/nats-server"]
 TOOLS += ["epmd", "/usr/sbin/globus-gridftp-server", "/usr/sbin/sshd"]
+TOOLS += ["dpkg-shlibdeps", "objcopy", "systemd-analyze", "lintian", "skopeo"]
 POSTGRES = Path("/usr/lib/postgresql")
 HOSTS = ["127.0.0.2", "127.0.0.3"]
 NUMBERS = itertools.count(1)
