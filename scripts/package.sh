@@ -30,7 +30,7 @@ export SOURCE_DATE_EPOCH
 snapshot_version() {
   local commit
   commit=$(git rev-parse --short=8 HEAD 2>/dev/null) || { echo "$workspace_version" && return; }
-  if [[ $(git tag --points-at HEAD) == *"v$workspace_version"* ]]; then
+  if git tag --points-at HEAD | grep -qxF "v$workspace_version"; then
     echo "$workspace_version"
   else
     echo "$workspace_version~git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).$commit"
@@ -41,7 +41,7 @@ version=${PACKAGE_VERSION:-$(snapshot_version)}
 binary=${PENSTOCK_BINARY:-}
 if [[ -z $binary ]]; then
   cargo build --profile package -p penstock-cli
-  binary=target/package/penstock
+  binary=${CARGO_TARGET_DIR:-target}/package/penstock
 fi
 said=$("$binary" --version)
 if [[ $said != "penstock $workspace_version"* ]]; then
@@ -96,6 +96,13 @@ debian_package() {
   local root=$work/deb documentation=$work/deb/usr/share/doc/penstock
   deploy/install.sh --destdir "$root" --binary "$stripped"
   documents "$documentation"
+  # What else sites take from there as it is, such as boards and rules for their monitoring.
+  for directory in deploy/*/; do
+    case $directory in
+    deploy/debian/ | deploy/hsm/ | deploy/systemd/) ;;
+    *) mkdir -p "$documentation/examples" && cp -r "$directory" "$documentation/examples" ;;
+    esac
+  done
   install -m 644 deploy/debian/copyright "$documentation/copyright"
   gzip -9n <"$work/third-party-licences" >"$documentation/third-party-licences.gz"
   {

@@ -7,6 +7,7 @@ Needs root, as the account that runs the tests or by `sudo`: it makes accounts, 
 import os
 import shlex
 import subprocess
+import uuid
 from pathlib import Path
 
 from .waiting import eventually
@@ -86,7 +87,7 @@ class Machine:
 
     def __init__(self, directory, packages):
         self.directory = Path(directory)
-        self.group = f"penstock-test-{os.getpid()}-{self.directory.name}"
+        self.group = f"penstock-test-{uuid.uuid4().hex[:12]}"
         for name in ("groups", "layer", "root"):
             (self.directory / name).mkdir(parents=True)
         outer = self.script(IN_OWN_GROUP) + shlex.join(["exec", "unshare", *NAMESPACES, "--fork", "--kill-child"])
