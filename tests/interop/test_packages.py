@@ -321,7 +321,7 @@ def test_the_tarball_installs_upgrades_and_removes_the_same_files(machine):
     assert machine.ask("test", "-e", "/usr/lib/penstock").returncode != 0
     assert digests(machine) == kept
     # Two owners of the same files would break each other's.
-    machine.shell("dpkg -i /srv/packages/penstock_*.deb")
+    machine.shell("dpkg -i /srv/packages/penstock_*.deb", input="\n")
     refused = machine.ask("sh", "-c", "/root/penstock-*/deploy/install.sh")
     assert refused.returncode == 2 and "the Debian package penstock is installed" in refused.stderr
 
