@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a container image of the Debian package, as an OCI archive in target/dist: `podman load`, `skopeo copy` and
-# `docker load` take it. No daemon and no registry is needed, and no root: mmdebstrap makes the root file system from Debian's
+# Makes a container image of the Debian package, as an OCI archive in target/dist, which `podman load` and `skopeo copy`
+# take. No daemon and no registry is needed, and no root: mmdebstrap makes the root file system from Debian's
 # packages, and an OCI archive is some JSON around it.
 #
 # Usage: container.sh
