@@ -92,7 +92,9 @@ class Machine:
             (self.directory / name).mkdir(parents=True)
         outer = self.script(IN_OWN_GROUP) + shlex.join(["exec", "unshare", *NAMESPACES, "--fork", "--kill-child"])
         inner = ["--propagation", "private", "sh", "-euc", BOOT, "sh", str(self.directory), str(packages)]
-        line = ["unshare", "--mount", "--propagation", "private", "sh", "-euc", f"{outer} {shlex.join(inner)}"]
+        # Whoever kills the tests ends it as well.
+        line = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"]
+        line += ["sh", "-euc", f"{outer} {shlex.join(inner)}"]
         self.parent = self.directory / "parent"
         self.log = self.directory / "boot.log"
         with open(self.log, "wb") as log:
