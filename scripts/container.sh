@@ -40,10 +40,10 @@ root_file_system() {
   cp "$package" "$work/penstock.deb"
   mmdebstrap --quiet --variant=minbase --format=tar \
     --include="ca-certificates systemd-standalone-sysusers systemd-standalone-tmpfiles ${CONTAINER_PACKAGES:-}" \
-    --customize-hook="chroot \"\$1\" groupadd --system --gid $account penstock" \
-    --customize-hook="chroot \"\$1\" useradd --system --uid $account --gid $account --home-dir /var/lib/penstock --shell /usr/sbin/nologin penstock" \
+    --customize-hook="chroot \"\$1\" groupadd --gid $account penstock" \
+    --customize-hook="chroot \"\$1\" useradd --no-log-init --no-create-home --uid $account --gid $account --home-dir /var/lib/penstock --shell /usr/sbin/nologin penstock" \
     --customize-hook="copy-in $work/penstock.deb /tmp" \
-    --customize-hook='chroot "$1" apt-get install --yes --quiet --no-install-recommends /tmp/penstock.deb' \
+    --customize-hook='chroot "$1" apt-get install --yes -qq --no-install-recommends /tmp/penstock.deb' \
     --customize-hook='rm "$1/tmp/penstock.deb"' \
     "$suite" -
 }
