@@ -55,7 +55,7 @@ class Tier:
 LONGEST_FIRST = ["test_rucio", "test_kill", "test_openapi", "test_cloud_storage", "test_xrootd_copies"]
 LONGEST_FIRST += ["test_attack_outbound", "test_attack_child_servers", "test_gfal_endpoints", "test_secrets"]
 LONGEST_FIRST += ["test_faults", "test_delegation", "test_toolbox", "test_fts3_tools", "test_messages"]
-LONGEST_FIRST += ["test_attack_children", "test_restart_and_reload", "test_tape"]
+LONGEST_FIRST += ["test_attack_children", "test_restart_and_reload", "test_packages", "test_tape"]
 
 
 TIERS = {
