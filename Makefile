@@ -16,13 +16,19 @@ PYTHON_PACKAGES := fts3==3.14.2 pytest==8.4.2 pytest-xdist==3.8.0 requests uproo
 # Rucio wants other versions of the same packages, so it has an environment of its own.
 RUCIO_PACKAGES := rucio==41.5.1 rucio-clients==41.5.1 psycopg[binary]==3.3.9
 
-.PHONY: help demo test test-rust test-interop test-faults test-web soak soak-faults fuzz bench lint deny setup check-tools build
+.PHONY: help demo test test-rust test-interop test-faults test-web soak soak-faults fuzz bench lint deny setup check-tools build package container
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 build: check-rust ## Build the binary target/release/penstock
 	cargo build --release -p penstock-cli
+
+package: check-rust ## Make the Debian package, debug symbols and a tarball in target/dist, of PENSTOCK_BINARY=FILE if given
+	scripts/package.sh
+
+container: ## Make a container image of that package, an OCI archive in target/dist (needs Debian's mirror, no daemon)
+	scripts/container.sh
 
 demo: build ## Start two sites here, move a data set between them and verify it (no root, 4.5 GB of disk)
 	target/release/penstock demo $(DEMO_ARGS)

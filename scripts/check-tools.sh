@@ -3,7 +3,8 @@
 set -euo pipefail
 venv=$1
 missing=()
-for tool in curl rclone davix-get node npm openssl sqlite3 chromium voms-proxy-fake gfal-copy davix-tester xrootd cc epmd fusermount3 ip prometheus /usr/sbin/nats-server; do
+for tool in curl rclone davix-get node npm openssl sqlite3 chromium voms-proxy-fake gfal-copy davix-tester xrootd cc epmd fusermount3 ip prometheus /usr/sbin/nats-server \
+  dpkg-shlibdeps objcopy systemd-analyze lintian skopeo; do
   command -v "$tool" >/dev/null || missing+=("$tool")
 done
 "$venv/bin/python" -c 'import fts3, pytest, requests, uproot, aiohttp, stomp, nats, schemathesis, openapi_spec_validator, moto, boto3, pyarrow' 2>/dev/null || missing+=("Python packages in $venv")

@@ -16,7 +16,7 @@ packages=(build-essential pkg-config libssl-dev python3 python3-venv python3-dev
   gfal2-util-scripts gfal2-plugin-file gfal2-plugin-http gfal2-plugin-gridftp gfal2-plugin-xrootd gfal2-plugin-srm
   gfal2-plugin-sftp gfal2-plugin-mock globus-gridftp-server-progs openssh-server
   davix-tests nginx-light litmus davfs2 rabbitmq-server nats-server postgresql prometheus
-  libfuse3-dev fuse3 libfaketime iproute2)
+  libfuse3-dev fuse3 libfaketime iproute2 dpkg-dev binutils systemd lintian mmdebstrap skopeo sudo)
 missing=()
 for package in "${packages[@]}"; do
   # Node.js and npm may have come from elsewhere than Debian.

@@ -28,6 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ["curl", "rclone", "davix-get", "openssl", "node", "npm", "chromium", "voms-proxy-fake"]
 TOOLS += ["cc", "davix-tester", "gfal-copy", "xrootd", "litmus", "/usr/sbin/mount.davfs", "/usr/sbin/nats-server"]
 TOOLS += ["epmd", "/usr/sbin/globus-gridftp-server", "/usr/sbin/sshd", "prometheus", "promtool"]
+TOOLS += ["dpkg-shlibdeps", "objcopy", "systemd-analyze", "lintian", "skopeo"]
 POSTGRES = Path("/usr/lib/postgresql")
 HOSTS = ["127.0.0.2", "127.0.0.3"]
 NUMBERS = itertools.count(1)
@@ -54,7 +55,7 @@ class Tier:
 LONGEST_FIRST = ["test_rucio", "test_kill", "test_openapi", "test_cloud_storage", "test_xrootd_copies"]
 LONGEST_FIRST += ["test_attack_outbound", "test_attack_child_servers", "test_gfal_endpoints", "test_secrets"]
 LONGEST_FIRST += ["test_faults", "test_delegation", "test_toolbox", "test_fts3_tools", "test_messages"]
-LONGEST_FIRST += ["test_attack_children", "test_restart_and_reload", "test_tape"]
+LONGEST_FIRST += ["test_attack_children", "test_restart_and_reload", "test_packages", "test_tape"]
 
 
 TIERS = {
