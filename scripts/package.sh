@@ -40,8 +40,8 @@ version=${PACKAGE_VERSION:-$(snapshot_version)}
 
 binary=${PENSTOCK_BINARY:-}
 if [[ -z $binary ]]; then
-  cargo build --profile package -p penstock-cli
-  binary=${CARGO_TARGET_DIR:-target}/package/penstock
+  cargo build --profile packaged -p penstock-cli
+  binary=${CARGO_TARGET_DIR:-target}/packaged/penstock
 fi
 said=$("$binary" --version)
 if [[ $said != "penstock $workspace_version"* ]]; then

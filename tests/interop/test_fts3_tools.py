@@ -315,7 +315,7 @@ def test_transfers_wait_for_a_banned_storage_across_a_restart_and_then_run(lab, 
     assert lab.state(user, job) == "SUBMITTED"
     [told] = lab.ask(user, "GET", f"/api/v1/jobs/{job}/explain").json()["files"]
     assert told["waiting"]["reason"] == "storage_banned", told
-    assert f"{there} is banned" in told["text"]
+    assert f"{there} has been banned" in told["text"]
     lab.ok(operator, "ban", "--storage", there, "--unban")
     assert lab.wait(user, job) == "FINISHED"
 

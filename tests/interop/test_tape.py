@@ -418,7 +418,7 @@ def test_a_ban_holds_back_what_waits_for_tape(grid, tape, place):
         assert states(grid, job) == ["ON_HOLD_STAGING"]
         assert states(grid, copy) == ["ON_HOLD"]
         assert grid.service.job(job)["job_state"] == "STAGING"
-        assert "is banned" in texts(grid, job)[0]
+        assert "has been banned" in texts(grid, job)[0]
     finally:
         grid.service.ask("DELETE", f"/ban/se?storage={storage}", headers=admin)
     grid.service.wait_finished(job)

@@ -803,7 +803,7 @@ fn a_banned_tape_system_is_asked_for_nothing_more() {
     world.sleep(10);
     assert!(world.library.calls.is_empty());
     assert!(
-        world.told_why(1).contains("is banned"),
+        world.told_why(1).contains("has been banned"),
         "{}",
         world.told_why(1)
     );
