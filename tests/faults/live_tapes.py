@@ -316,7 +316,7 @@ AGGREGATES = RECALLS | {"prepare": with_aggregates}
 TAPE_FAULTS = [
     Fault("hung movers", "movers of the HSM hang", ("HSMSTUCK",), hang_movers, **HSM),
     Fault("full HSM", "the disk of the HSM is filled by others", ("HSMFULL",), fill_buffer, **HSM),
-    Fault("batch system", "jobs of others fill the batch system of the HSM", ("BATCHQ",), fill_batch_system, needs_quiet=True, **BATCH_SYSTEM),
+    Fault("batch system", "jobs of others fill the batch system of the HSM", ("BATCHQ",), fill_batch_system, **BATCH_SYSTEM),
     Fault("lost drives", "tape drives are down", ("DRIVE",), lose_drives, **SHORT),
     Fault("scattered files", "wanted files lie on many tapes", ("SCATTER",), scatter, needs_quiet=True, **LONG),
     Fault("single members", "wanted files are few of those that lie together", ("AGGREAD",), want_single_members, **AGGREGATES),
