@@ -169,7 +169,7 @@ def test_a_directory_comes_back_without_what_was_deleted_before_it(site):
         assert code == 0 and told["older_versions"] == 1, told
         assert [file["to"] for file in told["would_restore"]] == ["/new/run/twice", "/new/run/with"]
     code, text = shown(site, *who, "--dry-run")
-    assert code == 0 and "would restore /run/with (4 B, file " in text and "Z by bob)\n1 older version is" in text, text
+    assert code == 0 and "to restore: /run/with (4 B, file " in text and "Z by bob)\n1 older version is" in text, text
     assert not door.exists("/run") and len(listed(site)) == 4
     told = restored(site, *who[1:])
     assert told["older_versions"] == 1 and len(told["restored"]) == 2

@@ -1,5 +1,5 @@
 //! `penstock check`: is this site fit to be served? Prints the effective values and what a person should look
-//! at. Each check stands alone and is one question about a site.
+//! at. Each check stands alone and is one question about a site. Long because all of them are here.
 
 mod keys;
 

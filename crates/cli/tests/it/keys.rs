@@ -327,7 +327,7 @@ fn check_tells_what_ends_and_how_soon() {
     let dir = site.dir_arg();
     install_revocation_list(&site, "2592000");
     let printed = succeed(&["check", "--dir", &dir]);
-    assert!(printed.contains("host/cert.pem: 3"), "{printed}");
+    assert!(printed.contains("host/cert.pem: days left: 3"), "{printed}");
     assert!(printed.contains(".r0: days left: 29"), "{printed}");
     assert!(printed.ends_with("ok\n"), "{printed}");
     let report: Value =
