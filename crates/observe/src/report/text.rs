@@ -133,7 +133,7 @@ fn quality(report: &BandwidthReport, out: &mut Formatter<'_>) -> fmt::Result {
 }
 
 fn write_incident(incident: &FailureSummary, out: &mut Formatter<'_>) -> fmt::Result {
-    let errors = plural(incident.errors, "failed attempt");
+    let errors = plural(incident.errors, "failure");
     let transfers = plural(incident.transfers, "transfer");
     writeln!(
         out,
