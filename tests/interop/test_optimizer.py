@@ -73,7 +73,7 @@ def test_a_storage_that_says_it_is_overloaded_gets_fewer_and_all_arrives(own_gri
     job = submit(own_grid, crowded, place)
     pushed = eventually(
         "it is left alone",
-        lambda: (link := link_of(own_grid, crowded)) and "overloaded" in (link["limit_because"] or "") and link,
+        lambda: (link := link_of(own_grid, crowded)) and "overload" in (link["limit_because"] or "") and link,
         30,
     )
     assert pushed["limit"] < 10 and pushed["limit_max"] == 50 and pushed["tuning"] == "measured"
@@ -82,12 +82,12 @@ def test_a_storage_that_says_it_is_overloaded_gets_fewer_and_all_arrives(own_gri
     assert answer.given >= FILES and answer.refused < FILES, (answer.given, answer.refused)
 
     rows = own_grid.admin.ask("GET", f"/optimizer/evolution?source_se=https://{crowded.host}").json()
-    assert any("overloaded" in row["rationale"] and row["diff"] < 0 for row in rows), rows
+    assert any("overload" in row["rationale"] and row["diff"] < 0 for row in rows), rows
     assert {row["decided_by"] for row in rows} == {"measured"}
     told = own_grid.admin.ask("GET", "/fts3/ftsmon/optimizer/detailed").json()["evolution"]
     assert told["count"] >= len(rows)
     messages = [json.loads(line)["body"] for line in sink.read_text().splitlines() if "queue_state" in line]
-    assert any("overloaded" in body["rationale"] for body in messages), messages[-3:]
+    assert any("overload" in body["rationale"] for body in messages), messages[-3:]
 
     # What was found is where the next process begins.
     found = rows[0]["active"]

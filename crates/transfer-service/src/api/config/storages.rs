@@ -228,7 +228,7 @@ mod tests {
             ),
             (
                 json!({"operations": {"cms": {"delete": 10}}}),
-                "'delete' are not offered",
+                "'delete' are not supported",
             ),
             (json!({"se_info": {"nonsense": 1}}), "nonsense unknown"),
             (json!({"se_infos": {}}), "se_infos unknown"),
