@@ -15,6 +15,7 @@ mod simulate;
 mod site;
 mod tape;
 mod trash;
+mod tree;
 mod what_if;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
@@ -40,6 +41,7 @@ pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,
 };
+pub use tree::{BulkArgs, DfArgs, DuArgs, MvArgs, SyncArgs};
 pub use what_if::WhatIfArgs;
 
 use self::cloud::CloudCommand;
@@ -189,10 +191,35 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
         penstock copy --dir cern run42/ https://127.0.0.2:8443/data/run42/\n  \
         penstock copy --token-file token davs://se.example.org/data/f ./f\n  \
-        penstock copy --dir cern https://127.0.0.2:8443/data/run42/ https://127.0.0.3:8443/data/run42/\n\n\
+        penstock copy --dir cern https://127.0.0.2:8443/data/run42/ https://127.0.0.3:8443/data/run42/\n  \
+        penstock copy --dir cern run42/ https://127.0.0.2:8443/data/run42/ --exclude '*.tmp' --bwlimit 50M --dry-run\n\n\
         DST is the name of the copy, except when it ends with / (or is a directory): then a single file \
-        keeps its name inside it. Run it again after an interruption: what has arrived intact is skipped.")]
+        keeps its name inside it; the files of a directory go into DST itself. A file that fails does not stop the \
+        others; those that failed are listed at the end. Run it again after an interruption: what has arrived intact is \
+        skipped, and large files (16 MiB and more) go on where they were. In patterns * and ? stand for characters of a \
+        name, ** for any directories; a pattern with a / counts from the top, one that ends with / is of directories.")]
     Copy(CopyArgs),
+    /// Make a directory the same as another one: copy what is new or has changed, remove what is not at the source.
+    #[command(after_help = "Examples:\n  \
+        penstock sync --dir cern run42/ https://127.0.0.2:8443/data/run42/ --dry-run\n  \
+        penstock sync --dir cern https://127.0.0.2:8443/data/run42/ copy-of-run42/ --yes\n  \
+        penstock sync --dir cern run42/ https://127.0.0.2:8443/data/run42/ --exclude tmp/ --delete-max 20\n\n\
+        Before anything changes it tells what would be removed, and asks. Nothing is removed when the source could not be \
+        listed whole, or when a file could not be copied. What --include and --exclude leave out is not removed either.")]
+    Sync(SyncArgs),
+    /// Give a file or directory another name at the same storage element.
+    #[command(after_help = "Examples:\n  \
+        penstock mv --dir cern https://127.0.0.2:8443/data/f https://127.0.0.2:8443/data/g\n  \
+        penstock mv --dir cern https://127.0.0.2:8443/data/f https://127.0.0.2:8443/data/old/   # keeps its name")]
+    Mv(MvArgs),
+    /// Show how many files there are below directories, and their bytes.
+    #[command(after_help = "Examples:\n  penstock du --dir cern https://127.0.0.2:8443/data/\n  \
+        penstock du --dir cern -d 0 --include '*.root' https://127.0.0.2:8443/data/run42/")]
+    Du(DuArgs),
+    /// Show how much room a storage element has; of one of ours, each pool too.
+    #[command(after_help = "Examples:\n  penstock df --dir cern\n  \
+        penstock df --token-file token davs://se.example.org/data/")]
+    Df(DfArgs),
     /// List a directory, or name a file.
     #[command(after_help = "Example:\n  penstock ls --dir cern -l https://127.0.0.2:8443/data/")]
     Ls(LsArgs),

@@ -156,11 +156,7 @@ async fn load(
     for names in &data.directories {
         remote.make_directories(&below(to, names)?).await?;
     }
-    let options = Options {
-        parallel: PARALLEL,
-        existing: ExistingCopy::Replace,
-        algorithm: ChecksumAlgorithm::Adler32,
-    };
+    let options = Options::new(PARALLEL, ExistingCopy::Replace, ChecksumAlgorithm::Adler32);
     let progress = Arc::new(Progress::new());
     let outcomes = shown(
         &progress,
