@@ -90,8 +90,23 @@ pub struct FileOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyResult {
     Copied,
+    /// So many bytes of it were there from an earlier attempt; the rest was copied.
+    Continued {
+        before: Bytes,
+    },
     /// It was there already with the same content.
     Skipped,
+}
+
+impl CopyResult {
+    fn behind(before: u64) -> CopyResult {
+        match before {
+            0 => CopyResult::Copied,
+            _ => CopyResult::Continued {
+                before: Bytes(before),
+            },
+        }
+    }
 }
 
 /// The outcome of each file, in the order in which they were given.

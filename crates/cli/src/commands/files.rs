@@ -10,7 +10,7 @@ use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::remote::{DirectoryOutcome, Info, Remote, Wanted};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
-use penstock_model::text::one_line;
+use penstock_model::text::{one_line, plural};
 use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Timestamp};
 use penstock_protocol::checksum::Hasher;
@@ -76,7 +76,8 @@ pub async fn ls(
             );
         }
     }
-    rows.conclude_each(output, args.urls.len(), |rows| {
+    let not_listed = |count| format!("{} could not be listed", plural(count as u64, "place"));
+    rows.conclude_as(output, not_listed, |rows| {
         rows.iter().map(|row| row.line(args.long)).collect()
     })
 }
@@ -278,7 +279,8 @@ pub async fn cat(
     let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
     let mut failed = Vec::new();
     for url in &args.urls {
-        match cat_one(&remote, url).await {
+        let read = cat_one(&remote, url).await;
+        match read {
             Ok(Reader::Reads) => {}
             // `penstock cat … | head` has seen enough.
             Ok(Reader::Gone) => break,
@@ -290,16 +292,20 @@ pub async fn cat(
     std::io::stdout()
         .flush()
         .map_err(|why| CommandError::local("standard output", why))?;
-    for why in failed.iter().filter(|_| args.urls.len() > 1 && !output.json) {
-        Output::error(&why.to_string());
+    if args.urls.len() == 1 {
+        return failed.pop().map_or(Ok(()), Err);
     }
-    match CommandError::of_several(&failed, args.urls.len()) {
-        None => Ok(()),
-        Some(several) => Err(match failed.pop() {
-            Some(only) if args.urls.len() == 1 => only,
-            _ => several,
-        }),
+    if failed.is_empty() {
+        return Ok(());
     }
+    // What was read stands on standard output.
+    let errors: Vec<String> = failed.iter().map(ToString::to_string).collect();
+    for why in errors.iter().filter(|_| !output.json) {
+        Output::error(why);
+    }
+    let codes: Vec<u8> = failed.iter().map(CommandError::exit_code).collect();
+    let text = format!("{} of {} failed", failed.len(), args.urls.len());
+    Err(output.failure(&errors, String::new, CommandError::several(text, &codes)))
 }
 
 /// Whether somebody reads on.
@@ -309,38 +315,36 @@ enum Reader {
 }
 
 async fn cat_one(remote: &Remote, url: &Url) -> Result<Reader, CommandError> {
+    let mut answer = remote.get(url, CAT_CHECKSUM, Wanted::Whole).await?;
+    let told = digest::parse(&answer.headers).unwrap_or_default();
+    // A page that lists a directory has no checksum.
+    if told.is_empty() && is_directory(remote, url).await {
+        return Err(not_a_file(url));
+    }
+    let mut hasher = Hasher::new(&[CAT_CHECKSUM]);
+    let mut block = vec![0; 256 << 10];
+    loop {
+        let length = answer.read(&mut block).await.map_err(RemoteError::from)?;
+        if length == 0 {
+            break;
+        }
+        hasher.update(&block[..length]);
+        match std::io::stdout().write_all(&block[..length]) {
+            Ok(()) => {}
+            Err(why) if why.kind() == std::io::ErrorKind::BrokenPipe => {
+                return Ok(Reader::Gone);
+            }
+            Err(why) => return Err(CommandError::local("standard output", why)),
+        }
+    }
+    let found = hasher.finish().swap_remove(0);
+    if let Some(told) = told
+        .iter()
+        .find(|told| told.algorithm() == CAT_CHECKSUM && **told != found)
     {
-        let mut answer = remote.get(url, CAT_CHECKSUM, Wanted::Whole).await?;
-        let told = digest::parse(&answer.headers).unwrap_or_default();
-        // A page that lists a directory has no checksum.
-        if told.is_empty() && is_directory(remote, url).await {
-            return Err(not_a_file(url));
-        }
-        let mut hasher = Hasher::new(&[CAT_CHECKSUM]);
-        let mut block = vec![0; 256 << 10];
-        loop {
-            let length = answer.read(&mut block).await.map_err(RemoteError::from)?;
-            if length == 0 {
-                break;
-            }
-            hasher.update(&block[..length]);
-            match std::io::stdout().write_all(&block[..length]) {
-                Ok(()) => {}
-                Err(why) if why.kind() == std::io::ErrorKind::BrokenPipe => {
-                    return Ok(Reader::Gone);
-                }
-                Err(why) => return Err(CommandError::local("standard output", why)),
-            }
-        }
-        let found = hasher.finish().swap_remove(0);
-        if let Some(told) = told
-            .iter()
-            .find(|told| told.algorithm() == CAT_CHECKSUM && **told != found)
-        {
-            return Err(CommandError::Verification(format!(
-                "{url}: what came has {found}, but the storage element says {told}; do not use it"
-            )));
-        }
+        return Err(CommandError::Verification(format!(
+            "{url}: what came has {found}, but the storage element says {told}; do not use it"
+        )));
     }
     Ok(Reader::Reads)
 }

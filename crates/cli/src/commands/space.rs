@@ -68,7 +68,8 @@ pub async fn du(
             }
         }
     }
-    reports.conclude(output, |reports| reports.iter().map(du_text).collect())
+    let not_counted = |count| format!("{} could not be counted", plural(count as u64, "place"));
+    reports.conclude_as(output, not_counted, |reports| reports.iter().map(du_text).collect())
 }
 
 /// Of the whole, and of each directory down to a depth.

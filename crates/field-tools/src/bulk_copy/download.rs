@@ -187,7 +187,7 @@ async fn receive(
     Ok(Fetched::Whole(FileOutcome {
         size: Bytes(counted.found + counted.moved),
         checksum,
-        how: CopyResult::Copied,
+        how: CopyResult::behind(counted.found),
     }))
 }
 

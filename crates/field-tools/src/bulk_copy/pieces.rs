@@ -3,7 +3,7 @@
 
 use super::blocks::{Blocks, Source, checksum_of};
 use super::upload::{Upload, send, verify, write};
-use super::{Context, FileOutcome, while_it_advances, with_retries};
+use super::{Context, CopyResult, FileOutcome, while_it_advances, with_retries};
 use crate::remote::{Occupied, Rest, UploadState};
 use crate::remote_error::RemoteError;
 use crate::unfinished_uploads::{SourceState, UnfinishedUploads};
@@ -142,7 +142,11 @@ impl Sending<'_> {
             progress.take_back(sent);
         }
         let (checksum, told) = outcome?;
-        verify(self.context, self.file, checksum, told).await
+        let outcome = verify(self.context, self.file, checksum, told).await?;
+        Ok(FileOutcome {
+            how: CopyResult::behind(offset),
+            ..outcome
+        })
     }
 
     /// All of it had arrived, and nobody heard the answer.
@@ -151,7 +155,11 @@ impl Sending<'_> {
         let checksum = checksum_of(source, size, self.context.options.algorithm).await;
         let checksum = checksum.map_err(RemoteError::local(self.path))?;
         self.context.progress.found(size);
-        verify(self.context, self.file, checksum, Vec::new()).await
+        let outcome = verify(self.context, self.file, checksum, Vec::new()).await?;
+        Ok(FileOutcome {
+            how: CopyResult::behind(size),
+            ..outcome
+        })
     }
 
     async fn forget(&self) {

@@ -74,6 +74,8 @@ pub struct CopyReport {
     pub copied: usize,
     pub skipped: usize,
     pub bytes: Bytes,
+    /// Of these, there from an earlier attempt that was cut off.
+    pub continued_bytes: Bytes,
     pub seconds: f64,
     pub bytes_per_second: Option<Rate>,
     /// How many failed; the first 10,000 are listed.
@@ -108,15 +110,20 @@ impl CopyReport {
         for file in files {
             match file.outcome {
                 Ok((CopyResult::Skipped, _)) => report.skipped += 1,
-                Ok((CopyResult::Copied, size)) => {
-                    report.copied += 1;
-                    report.bytes.0 += size.0;
-                }
+                Ok((CopyResult::Copied, size)) => report.add_copied(size, Bytes(0)),
+                Ok((CopyResult::Continued { before }, size)) => report.add_copied(size, before),
                 Err(why) => report.add_failure(file.name, why, is_single),
             }
         }
-        report.bytes_per_second = Rate::over(report.bytes, elapsed);
+        let moved = report.bytes.0.saturating_sub(report.continued_bytes.0);
+        report.bytes_per_second = Rate::over(Bytes(moved), elapsed);
         report
+    }
+
+    fn add_copied(&mut self, size: Bytes, before: Bytes) {
+        self.copied += 1;
+        self.bytes.0 = self.bytes.0.saturating_add(size.0);
+        self.continued_bytes.0 = self.continued_bytes.0.saturating_add(before.0);
     }
 
     fn add_failure(&mut self, name: String, why: CommandError, is_single: bool) {
@@ -168,6 +175,9 @@ impl CopyReport {
             self.bytes,
             TimeSpan(Duration::from_secs_f64(self.seconds))
         );
+        if self.continued_bytes.0 > 0 {
+            text += &format!(", {} of it were there before", self.continued_bytes);
+        }
         if self.skipped > 0 {
             text += &format!(", {} there already", self.skipped);
         }
