@@ -117,6 +117,7 @@ pub enum Command {
     /// Ask a transfer service to move files between storage elements.
     #[command(after_help = "Examples:\n  \
         penstock submit --dir cern https://127.0.0.2:8443/f https://127.0.0.3:8443/f --wait\n  \
+        penstock submit --dir cern -r https://127.0.0.2:8443/run42/ https://127.0.0.3:8443/run42/ --wait\n  \
         penstock submit --service https://fts:8446 --token-file token --jobfile list.txt\n\n\
         A job file has one `source destination [ALGORITHM:checksum]` per line; blank lines and lines that \
         begin with # are skipped. It is submitted as jobs of at most 200 files.")]

@@ -65,19 +65,13 @@ pub(super) async fn write(
     occupied: Occupied,
 ) -> Result<FileOutcome, RemoteError> {
     let algorithm = context.options.algorithm;
-    let writing = async {
-        let upload = context
-            .remote
-            .put(&file.destination, file.size, algorithm, occupied)
-            .await?;
-        let blocks = Blocks::start(file.source.clone(), file.size.0, algorithm);
-        Ok((upload, blocks))
-    };
+    let upload = context
+        .remote
+        .put(&file.destination, file.size, algorithm, occupied)
+        .await?;
+    let blocks = Blocks::start(file.source.clone(), file.size.0, algorithm);
     let mut sent = 0;
-    let outcome = match writing.await {
-        Ok((upload, blocks)) => send(context, file, upload, blocks, &mut sent).await,
-        Err(why) => Err(why),
-    };
+    let outcome = send(context, file, upload, blocks, &mut sent).await;
     if outcome.is_err() {
         context.progress.take_back(sent);
     }

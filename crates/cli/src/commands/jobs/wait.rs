@@ -82,11 +82,26 @@ async fn look(
     Ok(ended)
 }
 
-/// Says how jobs ended; an error unless every file arrived.
-pub fn conclude(ended: &[EndedJob], output: Output) -> Result<(), CommandError> {
+/// An error when something could not be listed, so that its files were not submitted.
+pub fn all_listed(not_listed: usize) -> Result<(), CommandError> {
+    match not_listed {
+        0 => Ok(()),
+        _ => Err(CommandError::SomeFailed(format!(
+            "{} could not be listed; what is there was not submitted",
+            plural(not_listed as u64, "place")
+        ))),
+    }
+}
+
+/// Says how jobs ended; an error unless every file arrived, and all files were submitted.
+pub fn conclude(
+    ended: &[EndedJob],
+    not_listed: usize,
+    output: Output,
+) -> Result<(), CommandError> {
     let missing: u64 = ended.iter().map(|job| job.totals.missing()).sum();
     let outcome = match missing == 0 && ended.iter().all(|job| job.job.is_finished()) {
-        true => Ok(()),
+        true => all_listed(not_listed),
         false => Err(CommandError::SomeFailed(format!(
             "{} did not arrive",
             plural(missing, "file")
