@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from .clients import content
+from .fault_server import Throttle
 from .waiting import eventually
 
 LARGE = 64_000_000
@@ -446,3 +447,50 @@ def test_of_several_what_can_be_done_is_done_and_the_gravest_decides(penstock, g
     penstock("stat", a, missing, refused, "--token-over-http", exit_code=5)
     penstock("rm", missing, a, exit_code=4)
     assert not door.exists(f"{place}/a")
+
+
+# Jobs of trees, and what moves
+
+
+def test_a_tree_is_submitted_as_jobs_of_bounded_size(penstock, grid, place, tmp_path):
+    names = [f"run/{number}.root" for number in range(5)] + ["b c/x.root", "left/out.txt"]
+    penstock("copy", make_tree(tmp_path / "tree", names), grid.here_door.url(place))
+    ends = [grid.here_door.url(f"{place}/"), grid.there_door.url(f"{place}/there/")]
+    words = ["submit", "-r", *ends, "--include", "*.root", "--files-per-job", "4", "--wait"]
+    told = penstock(*words, json_output=True)
+    assert len(told) == 2 and sum(job["totals"]["arrived"] for job in told) == 6
+    penstock("copy", ends[1], tmp_path / "back")
+    assert files_of(tmp_path / "back") == {name: content(name, 1000 + len(name)) for name in names[:-1]}
+    penstock("submit", "-r", grid.here_door.url(f"{place}/run/0.root"), ends[1], exit_code=2)
+    penstock("submit", "-r", grid.here_door.url(f"{place}/nothing"), ends[1], exit_code=4)
+
+
+def test_bytes_that_move_are_told_everywhere_alike(begin, penstock, grid, faulty, place):
+    size = 4_000_000
+    data = content(place, size)
+    throttle = Throttle(data, bytes_per_second=400_000)
+    source = faulty.offer(f"{place}/a", data, get=throttle)
+    waiting = begin("submit", "--wait", source, grid.there_door.url(f"{place}/b"))
+    try:
+        job = waiting.stdout.readline().decode().strip()
+
+        def moving():
+            [told] = penstock("status", job, json_output=True)
+            seen = told.get("moving")
+            return seen if seen and seen["moved_bytes"] > size // 10 else None
+
+        seen = eventually("bytes of it are told", moving)
+        assert seen["files"] == 1 and seen["size_bytes"] == size
+        assert 0 < seen["moved_bytes"] <= size and 50_000 < seen["bytes_per_second"] < 4_000_000
+        for words in (["status", job], ["list"], ["explain", job]):
+            assert "1 file moving: " in (shown := penstock(*words)) and "of 4.0 MB, " in shown, shown
+        for words in (["status", "--files", job], ["find", job]):
+            assert " of 4.0 MB, " in (shown := penstock(*words)), shown
+        throttle.open()
+        _, err = waiting.communicate(timeout=60)
+        assert waiting.returncode == 0, err
+    finally:
+        throttle.open()
+        waiting.kill()
+        waiting.wait()
+    assert " of 4.0 MB" not in penstock("list")

@@ -67,6 +67,12 @@ impl Progress {
         KeptFile(Arc::clone(self))
     }
 
+    /// Bytes as they were counted elsewhere, in the place of all counted so far.
+    pub fn measured(&self, moved: Bytes, total: Bytes) {
+        self.bytes_moved.store(moved.0, Ordering::Relaxed);
+        self.bytes_total.store(total.0, Ordering::Relaxed);
+    }
+
     /// These bytes will move again.
     pub fn take_back(&self, bytes: u64) {
         self.bytes_moved.fetch_sub(bytes, Ordering::Relaxed);
