@@ -179,9 +179,22 @@ pub async fn upload_all(
     let context = Context::new(remote, options, progress);
     each_of(files, parallel, move |file| {
         let context = context.clone();
-        async move { upload::run(&context, &file).await }
+        async move { upload_one(&context, &file).await }
     })
     .await
+}
+
+async fn upload_one(context: &Context, file: &Upload) -> Result<FileOutcome, RemoteError> {
+    let copy = |occupied| async move {
+        if let Source::File(path) = &file.source
+            && file.size.0 >= KEPT_FROM_BYTES
+            && context.takes_pieces(&file.destination).await
+        {
+            return pieces::run(context, file, path, occupied).await;
+        }
+        with_retries(|| upload::write(context, file, occupied)).await
+    };
+    keep_or_copy(context, || upload::find(context, file), copy).await
 }
 
 /// Copies files of a storage element to local ones. Missing directories are made.

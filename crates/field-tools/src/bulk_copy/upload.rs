@@ -1,9 +1,7 @@
 //! One file up: read, send, compare.
 
 use super::blocks::{Blocks, Next, Source, checksum_of};
-use super::{
-    Context, CopyResult, Existing, FileOutcome, KEPT_FROM_BYTES, keep_or_copy, pieces, with_retries,
-};
+use super::{Context, CopyResult, Existing, FileOutcome, with_retries};
 use crate::remote::Occupied;
 use crate::remote_error::RemoteError;
 use penstock_model::url::redact;
@@ -20,19 +18,6 @@ pub struct Upload {
     pub size: Bytes,
     /// Where it goes.
     pub destination: Url,
-}
-
-pub(super) async fn run(context: &Context, file: &Upload) -> Result<FileOutcome, RemoteError> {
-    let copy = |occupied| async move {
-        if let Source::File(path) = &file.source
-            && file.size.0 >= KEPT_FROM_BYTES
-            && context.takes_pieces(&file.destination).await
-        {
-            return pieces::run(context, file, path, occupied).await;
-        }
-        with_retries(|| write(context, file, occupied)).await
-    };
-    keep_or_copy(context, || find(context, file), copy).await
 }
 
 /// What is there already.
