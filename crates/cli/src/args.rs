@@ -214,8 +214,10 @@ pub enum Command {
         penstock mv --dir cern https://127.0.0.2:8443/data/f https://127.0.0.2:8443/data/old/   # keeps its name")]
     Mv(MvArgs),
     /// Show how many files there are below directories, and their bytes.
-    #[command(after_help = "Examples:\n  penstock du --dir cern https://127.0.0.2:8443/data/\n  \
-        penstock du --dir cern -d 0 --include '*.root' https://127.0.0.2:8443/data/run42/")]
+    #[command(
+        after_help = "Examples:\n  penstock du --dir cern https://127.0.0.2:8443/data/\n  \
+        penstock du --dir cern -d 0 --include '*.root' https://127.0.0.2:8443/data/run42/"
+    )]
     Du(DuArgs),
     /// Show how much room a storage element has; of one of ours, each pool too.
     #[command(after_help = "Examples:\n  penstock df --dir cern\n  \

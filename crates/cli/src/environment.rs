@@ -52,11 +52,13 @@ impl Environment {
             service: text("PENSTOCK_SERVICE"),
             database_passwords: path("PGPASSFILE"),
             user: text("USER"),
-            state: path("XDG_STATE_HOME").filter(|path| path.is_absolute()).or_else(|| {
-                // A home that is not there is not made.
-                let home = path("HOME").filter(|home| home.is_dir());
-                home.map(|home| home.join(".local/state"))
-            }),
+            state: path("XDG_STATE_HOME")
+                .filter(|path| path.is_absolute())
+                .or_else(|| {
+                    // A home that is not there is not made.
+                    let home = path("HOME").filter(|home| home.is_dir());
+                    home.map(|home| home.join(".local/state"))
+                }),
             temporary: std::env::temp_dir(),
             uid: rustix::process::getuid().as_raw(),
         }

@@ -173,7 +173,9 @@ fn keep_meant(directories: &mut Vec<Vec<String>>, filter: &PathFilter, files: &[
     }
     let holds_file = |names: &Vec<String>| {
         let at = files.partition_point(|file| file.names.as_slice() < names.as_slice());
-        files.get(at).is_some_and(|file| file.names.starts_with(names))
+        files
+            .get(at)
+            .is_some_and(|file| file.names.starts_with(names))
     };
     directories.retain(|names| filter.takes_directory(names) || holds_file(names));
 }

@@ -185,7 +185,9 @@ impl FromStr for Glob {
                 '?' => (Part::Any, 1),
                 '[' => match set_of(rest) {
                     Some((set, length)) => (set, length + 1),
-                    None => return wrong("has a '[' without its ']'; write '\\[' for the character"),
+                    None => {
+                        return wrong("has a '[' without its ']'; write '\\[' for the character");
+                    }
                 },
                 '\\' => match rest.first() {
                     Some(next) => (Part::Character(*next), 2),
@@ -259,10 +261,22 @@ mod tests {
 
     #[test]
     fn patterns_are_read_as_in_a_shell() {
-        check("*.root", &["a.root", "run/b.root", ".root"], &["a.root.tmp", "aroot"]);
+        check(
+            "*.root",
+            &["a.root", "run/b.root", ".root"],
+            &["a.root.tmp", "aroot"],
+        );
         check("/*.root", &["a.root"], &["run/a.root"]);
-        check("run?/x", &["run1/x", "run1/x/y"], &["run12/x", "a/run1/x", "run/x"]);
-        check("**/tmp/*", &["tmp/a", "a/tmp/b", "a/b/tmp/c"], &["atmp/a", "tmp"]);
+        check(
+            "run?/x",
+            &["run1/x", "run1/x/y"],
+            &["run12/x", "a/run1/x", "run/x"],
+        );
+        check(
+            "**/tmp/*",
+            &["tmp/a", "a/tmp/b", "a/b/tmp/c"],
+            &["atmp/a", "tmp"],
+        );
         check("a/**", &["a/b", "a/b/c"], &["a", "b/a/c"]);
         check("a/**/z", &["a/z", "a/b/z", "a/b/c/z"], &["a/bz", "az"]);
         check("f[0-9a].[!t]", &["f0.x", "fa.y"], &["fb.x", "f0.t", "f/.x"]);

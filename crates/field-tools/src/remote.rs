@@ -212,7 +212,12 @@ impl Remote {
     }
 
     /// Gives a file or directory another name at the same server, by MOVE (RFC 4918 §9.9).
-    pub async fn rename(&self, from: &Url, to: &Url, occupied: Occupied) -> Result<(), RemoteError> {
+    pub async fn rename(
+        &self,
+        from: &Url,
+        to: &Url,
+        occupied: Occupied,
+    ) -> Result<(), RemoteError> {
         let mut request = self.request(method("MOVE"), from)?;
         // The server must not see what its own URLs may hold as credentials a second time.
         let mut destination = to.clone();
@@ -412,14 +417,10 @@ impl Remote {
         request
             .headers
             .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        let answer = self
-            .client
-            .send_bytes(request, question.as_bytes())
-            .await?;
+        let answer = self.client.send_bytes(request, question.as_bytes()).await?;
         let mut answer = self.expect_success(url, answer).await?;
         let body = answer.read_all(LISTING_BYTES_MAX).await?;
-        webdav::parse_multistatus(&body)
-            .map_err(|why| RemoteError::nonsense(url, why.to_string()))
+        webdav::parse_multistatus(&body).map_err(|why| RemoteError::nonsense(url, why.to_string()))
     }
 
     fn request(&self, method: Method, url: &Url) -> Result<ClientRequest, RemoteError> {

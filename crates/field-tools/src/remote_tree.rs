@@ -77,12 +77,14 @@ pub async fn walk(
             };
             for href in listing.unnameable {
                 let detail = format!("it lists '{href}', which is no valid path");
-                tree.problems.push(RemoteError::nonsense(&directory, detail));
+                tree.problems
+                    .push(RemoteError::nonsense(&directory, detail));
             }
             for info in listing.entries {
                 let Some((url, names)) = place_below(&top, &info) else {
                     let detail = format!("it lists {}, which is elsewhere", info.url);
-                    tree.problems.push(RemoteError::nonsense(&directory, detail));
+                    tree.problems
+                        .push(RemoteError::nonsense(&directory, detail));
                     continue;
                 };
                 match info.is_directory {
@@ -132,7 +134,9 @@ fn keep_meant(directories: &mut Vec<RemoteDirectory>, filter: &PathFilter, files
     }
     let holds_file = |names: &[String]| {
         let at = files.partition_point(|file| file.names.as_slice() < names);
-        files.get(at).is_some_and(|file| file.names.starts_with(names))
+        files
+            .get(at)
+            .is_some_and(|file| file.names.starts_with(names))
     };
     directories.retain(|directory| {
         filter.takes_directory(&directory.names) || holds_file(&directory.names)

@@ -133,7 +133,9 @@ impl UnfinishedUploads {
         let mut bytes = source.path.as_os_str().as_bytes().to_vec();
         bytes.push(0);
         bytes.extend_from_slice(redact(destination.as_str()).as_bytes());
-        self.directory.join(short_name(&bytes)).with_extension("json")
+        self.directory
+            .join(short_name(&bytes))
+            .with_extension("json")
     }
 }
 
@@ -172,7 +174,9 @@ mod tests {
         assert_eq!(notes.find(&state(), &destination), None);
         // A note that leads to another server is none.
         let elsewhere = url("https://evil:8443/.penstock/uploads/1");
-        notes.keep(&state(), &destination, &elsewhere).expect("kept");
+        notes
+            .keep(&state(), &destination, &elsewhere)
+            .expect("kept");
         assert_eq!(notes.find(&state(), &destination), None);
         let kept = fs::read_dir(directory.path().join("a/uploads")).expect("there");
         for entry in kept {

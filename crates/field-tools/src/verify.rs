@@ -143,11 +143,7 @@ async fn compare_told(remote: &Remote, expected: &ExpectedCopy) -> Result<(), Re
 
 async fn read_back(remote: &Remote, expected: &ExpectedCopy) -> Result<Bytes, RemoteError> {
     let mut answer = remote
-        .get(
-            &expected.copy,
-            expected.checksum.algorithm(),
-            Wanted::Whole,
-        )
+        .get(&expected.copy, expected.checksum.algorithm(), Wanted::Whole)
         .await?;
     let mut hasher = Hasher::new(&[expected.checksum.algorithm()]);
     let mut block = vec![0; 256 << 10];

@@ -5,7 +5,9 @@ mod journal_meter;
 
 pub use journal_meter::{JournalCounts, JournalMeter};
 
-use crate::agent::{ActiveRow, AgentCaches, AgentConfig, AgentSetup, Gfal, GfalConfig, IpVersionClients};
+use crate::agent::{
+    ActiveRow, AgentCaches, AgentConfig, AgentSetup, Gfal, GfalConfig, IpVersionClients,
+};
 use crate::banned::Banned;
 use crate::clock::EngineClock;
 use crate::error::ServiceError;

@@ -107,9 +107,8 @@ fn parse_bandwidth(text: &str) -> Result<NonZeroU64, String> {
         Ok(Speed(bytes)) => Some(bytes),
         Err(_) => text.parse::<Size>().ok().map(|size| size.0),
     };
-    let bytes = bytes.ok_or_else(|| {
-        format!("'{text}' is no speed; write for example 10M, 10 MB/s or 1 Gb/s")
-    })?;
+    let bytes = bytes
+        .ok_or_else(|| format!("'{text}' is no speed; write for example 10M, 10 MB/s or 1 Gb/s"))?;
     NonZeroU64::new(bytes).ok_or_else(|| "with 0 nothing would ever move".to_owned())
 }
 
@@ -126,7 +125,11 @@ mod tests {
             ("1 Gb/s", 125_000_000),
             ("500", 500),
         ] {
-            assert_eq!(parse_bandwidth(text).map(NonZeroU64::get), Ok(bytes), "{text}");
+            assert_eq!(
+                parse_bandwidth(text).map(NonZeroU64::get),
+                Ok(bytes),
+                "{text}"
+            );
         }
         for text in ["", "0", "fast", "-1M"] {
             assert!(parse_bandwidth(text).is_err(), "{text}");

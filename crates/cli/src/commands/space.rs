@@ -50,7 +50,13 @@ pub async fn du(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let remote = open(&args.urls, Purpose::Read, &args.access, environment, LISTINGS)?;
+    let remote = open(
+        &args.urls,
+        Purpose::Read,
+        &args.access,
+        environment,
+        LISTINGS,
+    )?;
     let filter = PathFilter {
         include: args.include,
         exclude: args.exclude,
@@ -69,7 +75,9 @@ pub async fn du(
         }
     }
     let not_counted = |count| format!("{} could not be counted", plural(count as u64, "place"));
-    reports.conclude_as(output, not_counted, |reports| reports.iter().map(du_text).collect())
+    reports.conclude_as(output, not_counted, |reports| {
+        reports.iter().map(du_text).collect()
+    })
 }
 
 /// Of the whole, and of each directory down to a depth.
@@ -81,7 +89,11 @@ fn sums(url: &Url, tree: &RemoteTree, depth: usize) -> DuReport {
         directories: Vec::new(),
     };
     let mut by_directory: BTreeMap<&[String], Sum> = BTreeMap::new();
-    for directory in tree.directories.iter().filter(|found| found.names.len() <= depth) {
+    for directory in tree
+        .directories
+        .iter()
+        .filter(|found| found.names.len() <= depth)
+    {
         by_directory.entry(&directory.names).or_default();
     }
     for file in &tree.files {

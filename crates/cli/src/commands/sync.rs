@@ -153,7 +153,9 @@ fn extras_of(source: &TreeNames, there: TreeNames) -> Extras {
         .collect();
     directories.sort_by_key(|names| Reverse(names.len()));
     Extras {
-        files: files.filter(|names| missing(&source.files, names)).collect(),
+        files: files
+            .filter(|names| missing(&source.files, names))
+            .collect(),
         directories,
     }
 }
@@ -162,7 +164,8 @@ fn local_names(path: &Path, filter: &PathFilter) -> Result<TreeNames, CommandErr
     if !path.exists() {
         return Ok(TreeNames::default());
     }
-    let tree = local_tree::walk(path, filter).map_err(|why| CommandError::Local(why.to_string()))?;
+    let tree =
+        local_tree::walk(path, filter).map_err(|why| CommandError::Local(why.to_string()))?;
     // What has no name that a storage element can have is none of its copies; parts of copies are none either.
     let is_part = |names: &[String]| {
         let name = names.last().map(String::as_str).unwrap_or_default();
@@ -219,10 +222,7 @@ fn remove_here(extras: &Extras, top: &Path) -> (usize, Failed) {
         match std::fs::remove_file(&path) {
             Ok(()) => removed += 1,
             Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-            Err(why) => failed.push((
-                names.join("/"),
-                CommandError::local(path.display(), why),
-            )),
+            Err(why) => failed.push((names.join("/"), CommandError::local(path.display(), why))),
         }
     }
     for names in &extras.directories {
@@ -232,10 +232,7 @@ fn remove_here(extras: &Extras, top: &Path) -> (usize, Failed) {
             // What a filter leaves out is in it.
             Err(why) if why.kind() == io::ErrorKind::DirectoryNotEmpty => {}
             Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-            Err(why) => failed.push((
-                names.join("/"),
-                CommandError::local(path.display(), why),
-            )),
+            Err(why) => failed.push((names.join("/"), CommandError::local(path.display(), why))),
         }
     }
     (removed, failed)

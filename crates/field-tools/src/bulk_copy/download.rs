@@ -240,7 +240,10 @@ async fn went_on(
         let read = part.go_on(length, &mut hasher);
         read.map(|()| (part, hasher))
     });
-    let read = reading.await.map_err(io::Error::other).and_then(|read| read);
+    let read = reading
+        .await
+        .map_err(io::Error::other)
+        .and_then(|read| read);
     read.map_err(RemoteError::local(&path))
 }
 

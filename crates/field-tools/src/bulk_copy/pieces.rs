@@ -132,7 +132,11 @@ impl Sending<'_> {
             offset,
             length: size - offset,
         };
-        let opened = self.context.remote.send_rest(upload, rest, algorithm).await?;
+        let opened = self
+            .context
+            .remote
+            .send_rest(upload, rest, algorithm)
+            .await?;
         let progress = &self.context.progress;
         progress.found(offset);
         let mut sent = 0;

@@ -106,7 +106,12 @@ pub(super) async fn verify(
     let mut told = told.into_iter();
     let found = match told.find(|told| told.algorithm() == algorithm) {
         Some(told) => told,
-        None => context.remote.checksum(&file.destination, algorithm).await?,
+        None => {
+            context
+                .remote
+                .checksum(&file.destination, algorithm)
+                .await?
+        }
     };
     if found != checksum {
         // What is there is ours and wrong; that it may stay behind is said by the error of whoever reads it.

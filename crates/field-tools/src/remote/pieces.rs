@@ -8,7 +8,8 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::{Bytes, ChecksumAlgorithm};
 use penstock_protocol::http1::client::Upload;
 use penstock_protocol::resumable::{
-    PARTIAL_UPLOAD, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_LIMIT, UPLOAD_OFFSET, is_complete, offset,
+    PARTIAL_UPLOAD, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_LIMIT, UPLOAD_OFFSET, is_complete,
+    offset,
 };
 use url::Url;
 

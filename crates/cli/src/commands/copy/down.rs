@@ -86,7 +86,12 @@ impl DownloadPlan {
             }
         }
         let names = self.downloads.iter().map(name_of).collect();
-        let copying = download_all(&self.remote, self.downloads, order.options(), &order.progress);
+        let copying = download_all(
+            &self.remote,
+            self.downloads,
+            order.options(),
+            &order.progress,
+        );
         let outcomes = shown(&order.progress, order.output, copying).await;
         files.extend(named(names, outcomes));
         Ok(files)
@@ -101,11 +106,12 @@ impl DownloadPlan {
         let (options, progress) = (order.options(), &order.progress);
         let looking = look_at_downloads(&self.remote, self.downloads, options, progress);
         let intentions = shown(progress, order.output, looking).await;
-        let file = |((name, size), intention): ((String, _), Result<_, RemoteError>)| IntendedFile {
-            name,
-            size,
-            intention: intention.map_err(CommandError::from),
-        };
+        let file =
+            |((name, size), intention): ((String, _), Result<_, RemoteError>)| IntendedFile {
+                name,
+                size,
+                intention: intention.map_err(CommandError::from),
+            };
         known.into_iter().zip(intentions).map(file).collect()
     }
 }

@@ -98,7 +98,11 @@ struct Errors {
 }
 
 impl CopyReport {
-    pub fn new(files: Vec<CopiedFile>, left_out: Vec<LeftOutFile>, elapsed: Duration) -> CopyReport {
+    pub fn new(
+        files: Vec<CopiedFile>,
+        left_out: Vec<LeftOutFile>,
+        elapsed: Duration,
+    ) -> CopyReport {
         let mut report = CopyReport {
             files: files.len(),
             seconds: elapsed.as_secs_f64(),
@@ -156,7 +160,11 @@ impl CopyReport {
         if let Some(why) = self.errors.only.take() {
             return Err(why);
         }
-        let text = format!("{} of {} failed", self.failed_files, plural(self.files as u64, "file"));
+        let text = format!(
+            "{} of {} failed",
+            self.failed_files,
+            plural(self.files as u64, "file")
+        );
         let outcome = match (self.failed_files, self.errors.is_any_of_content) {
             (0, _) => Ok(()),
             (_, true) => Err(CommandError::Verification(text)),
@@ -166,7 +174,8 @@ impl CopyReport {
     }
 
     fn text(&self) -> String {
-        let mut text = left_out_lines(&self.left_out) + &failed_lines(&self.failed, self.failed_files);
+        let mut text =
+            left_out_lines(&self.left_out) + &failed_lines(&self.failed, self.failed_files);
         let rate = self.bytes_per_second;
         let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
         text += &format!(
@@ -201,7 +210,10 @@ fn failed_lines(failed: &[FailedFile], total: usize) -> String {
     let line = |file: &FailedFile| format!("failed: {}\n", one_line(&file.error));
     let mut text: String = failed.iter().take(LINES_MAX).map(line).collect();
     if total > LINES_MAX {
-        text += &format!("failed: and {} more (--json lists them)\n", total - LINES_MAX);
+        text += &format!(
+            "failed: and {} more (--json lists them)\n",
+            total - LINES_MAX
+        );
     }
     text
 }
@@ -362,9 +374,15 @@ mod tests {
         let text = report.text();
         assert_eq!(text.matches("failed: why").count(), LINES_MAX);
         assert!(text.contains("failed: and 30 more (--json lists them)\n"));
-        assert!(text.ends_with("0 files, 0 B copied in 1.0 s (0 B/s)\n"), "{text}");
+        assert!(
+            text.ends_with("0 files, 0 B copied in 1.0 s (0 B/s)\n"),
+            "{text}"
+        );
         let why = report.conclude(Output { json: true }).expect_err("failed");
-        assert_eq!((why.exit_code(), why.to_string().as_str()), (1, "50 of 50 files failed"));
+        assert_eq!(
+            (why.exit_code(), why.to_string().as_str()),
+            (1, "50 of 50 files failed")
+        );
     }
 
     #[test]
@@ -373,7 +391,12 @@ mod tests {
         let output = Output { json: true };
         let gone = || CopiedFile::failed("f".into(), CommandError::NotFound("gone".into()));
         let bad = || CopiedFile::failed("g".into(), CommandError::Verification("bad".into()));
-        let code = |files| report(files).conclude(output).expect_err("failed").exit_code();
+        let code = |files| {
+            report(files)
+                .conclude(output)
+                .expect_err("failed")
+                .exit_code()
+        };
         assert_eq!(code(vec![gone()]), 4);
         assert_eq!(code(vec![gone(), gone()]), 1);
         assert_eq!(code(vec![gone(), bad()]), 6);

@@ -37,7 +37,13 @@ pub(super) async fn find(
     })?;
     let access = &order.bulk.access;
     let urls = std::slice::from_ref(to);
-    let remote = open(urls, Purpose::Modify, access, order.environment, order.parallel())?;
+    let remote = open(
+        urls,
+        Purpose::Modify,
+        access,
+        order.environment,
+        order.parallel(),
+    )?;
     let mut plan = UploadPlan {
         remote,
         to: to.clone(),
@@ -133,11 +139,12 @@ impl UploadPlan {
             .collect();
         let looking = look_at_uploads(&self.remote, self.uploads, order.options(), &order.progress);
         let intentions = shown(&order.progress, order.output, looking).await;
-        let file = |((name, size), intention): ((String, Bytes), Result<_, RemoteError>)| IntendedFile {
-            name,
-            size: Some(size),
-            intention: intention.map_err(CommandError::from),
-        };
+        let file =
+            |((name, size), intention): ((String, Bytes), Result<_, RemoteError>)| IntendedFile {
+                name,
+                size: Some(size),
+                intention: intention.map_err(CommandError::from),
+            };
         known.into_iter().zip(intentions).map(file).collect()
     }
 }

@@ -3,9 +3,9 @@
 use crate::args::DemoArgs;
 use crate::exit::CommandError;
 use penstock_field_tools::bulk_copy::{Source, Upload};
-use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::dataset::{self, Request};
 use penstock_field_tools::local_tree;
+use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::remote::below;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_model::Bytes;

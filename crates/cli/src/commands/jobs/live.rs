@@ -26,7 +26,12 @@ impl LiveBytes {
     /// Of some jobs. A service that does not tell it tells the rest all the same.
     pub async fn of(service: &TransferService, jobs: &[String]) -> LiveBytes {
         match service.running(jobs).await {
-            Ok(files) => LiveBytes(files.into_iter().map(|file| (file.transfer, file)).collect()),
+            Ok(files) => LiveBytes(
+                files
+                    .into_iter()
+                    .map(|file| (file.transfer, file))
+                    .collect(),
+            ),
             Err(why) => {
                 tracing::debug!(%why, "what moves now is not known");
                 LiveBytes::default()
@@ -68,7 +73,9 @@ impl Moving {
             let rate = Rate::over(Bytes(file.moved_bytes), elapsed).unwrap_or_default();
             moving.bytes_per_second.0 = moving.bytes_per_second.0.saturating_add(rate.0);
         }
-        let missing = moving.size_bytes.map(|size| size.0.saturating_sub(moving.moved_bytes.0));
+        let missing = moving
+            .size_bytes
+            .map(|size| size.0.saturating_sub(moving.moved_bytes.0));
         moving.seconds_left = match moving.bytes_per_second {
             Rate(0) => None,
             Rate(rate) => missing.map(|missing| missing.div_ceil(rate)),
@@ -78,7 +85,9 @@ impl Moving {
 
     /// `6.0 MB of 12.0 MB, 2.0 MB/s, 3 s left`.
     pub fn amounts(&self) -> String {
-        let of = self.size_bytes.map_or_else(String::new, |size| format!(" of {size}"));
+        let of = self
+            .size_bytes
+            .map_or_else(String::new, |size| format!(" of {size}"));
         let left = self.seconds_left.map_or_else(String::new, |seconds| {
             format!(", {} left", TimeSpan(Duration::from_secs(seconds)))
         });
@@ -112,7 +121,12 @@ mod tests {
             file(2, "a", 2_000_000, Some(10_000_000)),
             file(3, "b", 1_000_000, None),
         ];
-        let live = LiveBytes(files.into_iter().map(|file| (file.transfer, file)).collect());
+        let live = LiveBytes(
+            files
+                .into_iter()
+                .map(|file| (file.transfer, file))
+                .collect(),
+        );
         let text = |moving: Option<Moving>| moving.map(|moving| moving.text());
         assert_eq!(
             text(live.of_job("a")).as_deref(),

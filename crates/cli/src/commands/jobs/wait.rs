@@ -120,11 +120,7 @@ pub fn all_listed(not_listed: usize) -> Result<(), CommandError> {
 }
 
 /// Says how jobs ended; an error unless every file arrived, and all files were submitted.
-pub fn conclude(
-    ended: &[EndedJob],
-    not_listed: usize,
-    output: Output,
-) -> Result<(), CommandError> {
+pub fn conclude(ended: &[EndedJob], not_listed: usize, output: Output) -> Result<(), CommandError> {
     let missing: u64 = ended.iter().map(|job| job.totals.missing()).sum();
     let outcome = match missing == 0 && ended.iter().all(|job| job.job.is_finished()) {
         true => all_listed(not_listed),

@@ -34,7 +34,9 @@ pub async fn find(
         }
     }
     let from = parse_url(source).map_err(|why| {
-        CommandError::Usage(format!("'{source}': {why}; other trees are submitted by --jobfile"))
+        CommandError::Usage(format!(
+            "'{source}': {why}; other trees are submitted by --jobfile"
+        ))
     })?;
     let filter = PathFilter {
         include: args.include.clone(),
@@ -89,7 +91,11 @@ mod tests {
             let url = file_below(top, &names).expect("a URL");
             assert_eq!(url.as_str(), expected);
         };
-        check("davs://se:8443/d/", &["a b", "c"], "davs://se:8443/d/a%20b/c");
+        check(
+            "davs://se:8443/d/",
+            &["a b", "c"],
+            "davs://se:8443/d/a%20b/c",
+        );
         check("root://se:1094//d", &["f"], "root://se:1094//d/f");
         check("https://se:8443", &["f"], "https://se:8443/f");
     }
