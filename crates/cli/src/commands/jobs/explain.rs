@@ -415,7 +415,7 @@ mod tests {
             files,
         };
         assert_eq!(
-            text(&explanation),
+            text(&explanation, None),
             "job x is ACTIVE: 12 files\n\
              2 files, for example 12 https://a/12 -> https://b/12: failed after 3 attempts: SOURCE [5] https://a/12 \
              answered 503 [pool-offline]\n\
