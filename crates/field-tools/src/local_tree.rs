@@ -162,6 +162,8 @@ pub fn walk(root: &Path, filter: &PathFilter) -> Result<LocalTree, WalkError> {
         }
     }
     tree.files.sort_by(|a, b| a.names.cmp(&b.names));
+    tree.left_out.sort_by(|a, b| a.names.cmp(&b.names));
+    tree.problems.sort_by(|a, b| a.path().cmp(b.path()));
     keep_meant(&mut tree.directories, filter, &tree.files);
     Ok(tree)
 }

@@ -11,6 +11,7 @@ use crate::args::{BulkArgs, CopyArgs, parse_url};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
+use http::StatusCode;
 use penstock_field_tools::bandwidth::Bandwidth;
 use penstock_field_tools::bulk_copy::{ExistingCopy, Options};
 use penstock_field_tools::path_filter::PathFilter;
@@ -293,6 +294,11 @@ async fn place_of_file(remote: &Remote, to: &Url, name: String) -> Result<Url, C
             Err(RemoteError::NotFound { .. }) => false,
             // A token for writing need not allow looking; then the name is taken as it is.
             Err(RemoteError::NotAuthorised { .. }) => false,
+            // Nor does every server that takes files know PROPFIND.
+            Err(RemoteError::Refused {
+                status: StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED,
+                ..
+            }) => false,
             Err(why) => return Err(why.into()),
         };
     match into_directory {

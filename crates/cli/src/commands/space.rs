@@ -139,6 +139,7 @@ struct DfReport {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 struct PoolSpace {
     pool: String,
+    /// As configured. `None`: the file system is the bound.
     capacity_bytes: Option<Bytes>,
     used_bytes: Option<Bytes>,
     /// What new files may have. `None`: the disk is away or does not answer.
@@ -251,7 +252,16 @@ fn pools_in(metrics: &str) -> Vec<PoolSpace> {
         ..space
     };
     let pools = pools.into_iter().map(named);
-    pools.filter(|pool| pool.capacity_bytes.is_some()).collect()
+    pools.filter(|pool| pool.used_bytes.is_some()).collect()
+}
+
+impl PoolSpace {
+    /// As configured, else what is used and free together.
+    fn size(&self) -> Option<Bytes> {
+        let sum = self.used_bytes.zip(self.free_bytes);
+        let sum = sum.map(|(used, free)| Bytes(used.0.saturating_add(free.0)));
+        self.capacity_bytes.or(sum)
+    }
 }
 
 fn df_text(report: &DfReport) -> String {
@@ -260,7 +270,7 @@ fn df_text(report: &DfReport) -> String {
         format!("{size:>10} {used:>10} {free:>10}  {}\n", one_line(name))
     };
     let mut text = row("STORAGE", "SIZE", "USED", "FREE");
-    let size = report.pools.iter().map(|pool| pool.capacity_bytes);
+    let size = report.pools.iter().map(PoolSpace::size);
     let size: Option<u64> = size.map(|bytes| bytes.map(|bytes| bytes.0)).sum();
     let size = size.filter(|_| !report.pools.is_empty()).map(Bytes);
     let (used, free) = (report.quota.used_bytes, report.quota.available_bytes);
@@ -268,7 +278,7 @@ fn df_text(report: &DfReport) -> String {
     for pool in &report.pools {
         text += &row(
             &format!("  pool {}", pool.pool),
-            &shown(pool.capacity_bytes),
+            &shown(pool.size()),
             &shown(pool.used_bytes),
             &shown(pool.free_bytes),
         );
@@ -319,11 +329,12 @@ mod tests {
     fn pools_are_read_out_of_metrics() {
         let metrics = "# HELP penstock_pool_free_bytes x\npenstock_pool_capacity_bytes{pool=\"disk1\"} 1000\n\
                        penstock_pool_free_bytes{pool=\"disk1\"} 4e2\npenstock_pool_used_bytes{pool=\"disk1\"} 600\n\
-                       penstock_pool_capacity_bytes{pool=\"disk2\"} 5\npenstock_pool_movers{pool=\"x\"} 1\nnoise\n";
+                       penstock_pool_used_bytes{pool=\"disk2\"} 5\npenstock_pool_movers{pool=\"x\"} 1\nnoise\n";
         let pools = pools_in(metrics);
         let names: Vec<&str> = pools.iter().map(|pool| pool.pool.as_str()).collect();
         assert_eq!(names, ["disk1", "disk2"]);
         assert_eq!(pools[0].free_bytes, Some(Bytes(400)));
-        assert_eq!(pools[1].free_bytes, None);
+        assert_eq!((pools[1].free_bytes, pools[1].size()), (None, None));
+        assert_eq!(pools[0].size(), Some(Bytes(1000)));
     }
 }
