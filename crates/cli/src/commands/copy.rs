@@ -271,15 +271,14 @@ pub async fn interruptible<T>(
 }
 
 fn stopped(ended: u64, total: u64, kept: u64) -> String {
-    let goes_on = "the same command continues where it was";
     match (total, kept) {
         (0, _) => "stopped before the first file".to_owned(),
         (_, 0) => format!(
-            "stopped: {ended} of {} done; {goes_on}",
+            "stopped: {ended} of {} done; the same command skips these and copies the rest",
             plural(total, "file")
         ),
         _ => format!(
-            "stopped: {ended} of {} done, what has arrived of {} is kept; {goes_on}",
+            "stopped: {ended} of {} done, what has arrived of {} is kept; the same command continues where it was",
             plural(total, "file"),
             plural(kept, "more large file")
         ),
@@ -356,7 +355,7 @@ mod tests {
         assert_eq!(stopped(0, 0, 0), "stopped before the first file");
         assert_eq!(
             stopped(3, 10, 0),
-            "stopped: 3 of 10 files done; the same command continues where it was"
+            "stopped: 3 of 10 files done; the same command skips these and copies the rest"
         );
         assert_eq!(
             stopped(0, 1, 1),
