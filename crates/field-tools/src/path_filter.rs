@@ -284,7 +284,8 @@ mod tests {
         check("\\*", &["*"], &["a"]);
         check("logs/", &["logs/a", "x/logs/b/c"], &["logs"]);
         check("é*", &["été"], &["e"]);
-        check("a**b", &["ab", "a/b", "axx/yb"], &["a/bc"]);
+        check("/a**b", &["ab", "a/b", "axx/yb"], &["a/bc", "x/ab"]);
+        check("a**b", &["ab", "x/ab"], &["a/b"]);
     }
 
     #[test]
