@@ -39,8 +39,7 @@ pub struct Span(pub Duration);
 impl FromStr for Size {
     type Err = String;
     fn from_str(text: &str) -> Result<Size, String> {
-        let invalid =
-            || format!("'{text}' is no size; write for example 500 MB, 10G or 256 MiB");
+        let invalid = || format!("'{text}' is no size; write for example 500 MB, 10G or 256 MiB");
         let (number, unit) = split_number(text.trim());
         let scale = size_scale(unit).ok_or_else(invalid)?;
         scaled(number, scale).map(Size).ok_or_else(invalid)
@@ -256,7 +255,17 @@ mod tests {
         check("3 b", 3, "3 B");
         check("17", 17, "17 B");
         check("0", 0, "0 B");
-        for bad in ["", "GB", "M", "-1", "10 parsecs", "1e300", "20000 PB", "1MBB", "1i"] {
+        for bad in [
+            "",
+            "GB",
+            "M",
+            "-1",
+            "10 parsecs",
+            "1e300",
+            "20000 PB",
+            "1MBB",
+            "1i",
+        ] {
             assert!(bad.parse::<Size>().is_err(), "{bad}");
         }
     }
