@@ -15,6 +15,7 @@ mod simulate;
 mod site;
 mod tape;
 mod trash;
+mod tree;
 mod what_if;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
@@ -40,6 +41,7 @@ pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,
 };
+pub use tree::{BulkArgs, DfArgs, DuArgs, MvArgs, SyncArgs};
 pub use what_if::WhatIfArgs;
 
 use self::cloud::CloudCommand;
@@ -115,6 +117,7 @@ pub enum Command {
     /// Submit transfers between storage elements to a transfer service.
     #[command(after_help = "Examples:\n  \
         penstock submit --dir cern https://127.0.0.2:8443/f https://127.0.0.3:8443/f --wait\n  \
+        penstock submit --dir cern -r https://127.0.0.2:8443/run42/ https://127.0.0.3:8443/run42/ --wait\n  \
         penstock submit --service https://fts:8446 --token-file token --jobfile list.txt\n\n\
         A job file has one `source destination [ALGORITHM:checksum]` per line; blank lines and lines that \
         begin with # are ignored. It is submitted as jobs of at most 200 files each (--files-per-job).")]
@@ -190,10 +193,39 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
         penstock copy --dir cern run42/ https://127.0.0.2:8443/data/run42/\n  \
         penstock copy --token-file token davs://se.example.org/data/f ./f\n  \
-        penstock copy --dir cern https://127.0.0.2:8443/data/run42/ https://127.0.0.3:8443/data/run42/\n\n\
+        penstock copy --dir cern https://127.0.0.2:8443/data/run42/ https://127.0.0.3:8443/data/run42/\n  \
+        penstock copy --dir cern run42/ https://127.0.0.2:8443/data/run42/ --exclude '*.tmp' --bwlimit 50M --dry-run\n\n\
         The destination is the name of the copy, unless it ends with / or is a directory: then a single file \
-        keeps its name inside it. After an interruption, run the command again: files that arrived intact are skipped.")]
+        keeps its name inside it; the contents of a directory are copied directly into the destination. When a file fails, \
+        the others are still copied, and the failed ones are listed at the end. After an interruption, run the command \
+        again: files that arrived intact are skipped, and files of 16 MiB or more continue where they stopped. In a \
+        pattern, * and ? match within a name and ** matches any directories; a pattern with a / is matched from the \
+        top, and one that ends with / matches directories.")]
     Copy(CopyArgs),
+    /// Make a directory equal to another: copy new and changed files, and remove files that the source does not have.
+    #[command(after_help = "Examples:\n  \
+        penstock sync --dir cern run42/ https://127.0.0.2:8443/data/run42/ --dry-run\n  \
+        penstock sync --dir cern https://127.0.0.2:8443/data/run42/ copy-of-run42/ --yes\n  \
+        penstock sync --dir cern run42/ https://127.0.0.2:8443/data/run42/ --exclude tmp/ --delete-max 20\n\n\
+        Before it changes anything, the command shows what it would remove, and asks. Nothing is removed when the source \
+        could not be listed completely, or when a file could not be copied. Files that --include and --exclude leave out \
+        are not removed either.")]
+    Sync(SyncArgs),
+    /// Rename or move a file or directory within one storage element.
+    #[command(after_help = "Examples:\n  \
+        penstock mv --dir cern https://127.0.0.2:8443/data/f https://127.0.0.2:8443/data/g\n  \
+        penstock mv --dir cern https://127.0.0.2:8443/data/f https://127.0.0.2:8443/data/old/   # keeps its name")]
+    Mv(MvArgs),
+    /// Show the number and total size of the files below directories.
+    #[command(
+        after_help = "Examples:\n  penstock du --dir cern https://127.0.0.2:8443/data/\n  \
+        penstock du --dir cern -d 0 --include '*.root' https://127.0.0.2:8443/data/run42/"
+    )]
+    Du(DuArgs),
+    /// Show the used and free space of a storage element; of a Penstock storage element, also of each pool.
+    #[command(after_help = "Examples:\n  penstock df --dir cern\n  \
+        penstock df --token-file token davs://se.example.org/data/")]
+    Df(DfArgs),
     /// List a directory or a file.
     #[command(after_help = "Example:\n  penstock ls --dir cern -l https://127.0.0.2:8443/data/")]
     Ls(LsArgs),

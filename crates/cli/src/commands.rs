@@ -15,12 +15,15 @@ mod import_fts3;
 mod ingest;
 mod jobs;
 mod key;
+mod mv;
 mod progress;
 mod rebuild;
 mod records;
 mod settings;
 mod share;
 mod simulate;
+mod space;
+mod sync;
 mod tape;
 mod token;
 mod trash;
@@ -59,11 +62,15 @@ pub fn run(
         Command::Incidents(args) => in_runtime(jobs::incidents::run(*args, environment, output)),
         Command::Mute(command) => in_runtime(settings::mute(command, environment, output)),
         Command::Copy(args) => in_runtime(copy::run(args, environment, output)),
+        Command::Sync(args) => in_runtime(sync::run(args, environment, output)),
+        Command::Mv(args) => in_runtime(mv::run(args, environment, output)),
+        Command::Du(args) => in_runtime(space::du(args, environment, output)),
+        Command::Df(args) => in_runtime(space::df(args, environment, output)),
         Command::Ls(args) => in_runtime(files::ls(args, environment, output)),
         Command::Stat(args) => in_runtime(files::stat(args, environment, output)),
         Command::Rm(args) => in_runtime(files::rm(args, environment, output)),
         Command::Mkdir(args) => in_runtime(files::mkdir(args, environment, output)),
-        Command::Cat(args) => in_runtime(files::cat(args, environment)),
+        Command::Cat(args) => in_runtime(files::cat(args, environment, output)),
         Command::Share(args) => in_runtime(share::run(args, environment, output)),
         Command::Checksum(args) => in_runtime(files::checksum(args, environment, output)),
         Command::Link(command) => in_runtime(settings::link(command, environment, output)),

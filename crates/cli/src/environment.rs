@@ -19,6 +19,8 @@ pub struct Environment {
     pub database_passwords: Option<PathBuf>,
     /// `USER`: the name of who runs this.
     pub user: Option<String>,
+    /// `XDG_STATE_HOME`, or `.local/state` in `HOME`: what commands remember of earlier ones. `None`: there is no such place.
+    pub state: Option<PathBuf>,
     /// `TMPDIR`: where temporary directories go.
     pub temporary: PathBuf,
     /// The numeric user id.
@@ -50,6 +52,13 @@ impl Environment {
             service: text("PENSTOCK_SERVICE"),
             database_passwords: path("PGPASSFILE"),
             user: text("USER"),
+            state: path("XDG_STATE_HOME")
+                .filter(|path| path.is_absolute())
+                .or_else(|| {
+                    // A home that is not there is not made.
+                    let home = path("HOME").filter(|home| home.is_dir());
+                    home.map(|home| home.join(".local/state"))
+                }),
             temporary: std::env::temp_dir(),
             uid: rustix::process::getuid().as_raw(),
         }

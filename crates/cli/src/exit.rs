@@ -13,6 +13,9 @@ pub enum CommandError {
     /// It ran, but some files failed or a job did not finish well.
     #[error("{0}")]
     SomeFailed(String),
+    /// Of several things that a command did one by one some failed; the gravest decides.
+    #[error("{text}")]
+    SeveralFailed { text: String, exit_code: u8 },
     /// `ingest` or `records import` left out some lines or rows, and has told which.
     #[error("some lines or rows were skipped")]
     Incomplete,
@@ -76,6 +79,8 @@ pub enum CommandError {
 
 /// For a script that wants to know whether data was found to be wrong.
 pub const VERIFICATION_FAILED: u8 = 6;
+/// Codes of things that failed, the gravest first: wrong data, then what stops everything else here, there, and for whom.
+const BY_GRAVITY: [u8; 7] = [VERIFICATION_FAILED, 7, 5, 3, 4, 2, 1];
 
 /// What `penstock help` says of exit codes; `docs/exit-codes.md` has the same table.
 pub const EXIT_CODES_HELP: &str = "\
@@ -125,7 +130,9 @@ impl CommandError {
         let code = match self {
             CommandError::Remote { problem, .. } => return Problem::clone(problem),
             CommandError::Reported { why, .. } => return why.problem(),
-            CommandError::SomeFailed(_) | CommandError::Incomplete => ProblemCode::FilesFailed,
+            CommandError::SomeFailed(_)
+            | CommandError::SeveralFailed { .. }
+            | CommandError::Incomplete => ProblemCode::FilesFailed,
             CommandError::Usage(_) => ProblemCode::CommandInvalid,
             CommandError::Configuration(_) => ProblemCode::ConfigurationInvalid,
             CommandError::NotAuthorised(_) | CommandError::Refused => ProblemCode::PermissionDenied,
@@ -147,7 +154,18 @@ impl CommandError {
         match self {
             // The question was answered, and the answer is no.
             CommandError::MayNotStop(_) => 1,
+            CommandError::SeveralFailed { exit_code, .. } => *exit_code,
+            CommandError::Reported { why, .. } => why.exit_code(),
             _ => exit_code(&self.problem()),
+        }
+    }
+
+    /// What it means when some of several things failed, by their codes.
+    pub fn several(text: String, codes: &[u8]) -> CommandError {
+        let gravest = BY_GRAVITY.into_iter().find(|code| codes.contains(code));
+        CommandError::SeveralFailed {
+            text,
+            exit_code: gravest.unwrap_or(1),
         }
     }
 
@@ -244,6 +262,25 @@ mod tests {
         for facts in ProblemCode::all() {
             let code = exit_code(&Problem::new(facts.code, ""));
             assert!(EXIT_CODES_HELP.contains(&format!("\n  {code} ")), "{code}");
+        }
+    }
+
+    #[test]
+    fn the_gravest_of_several_decides() {
+        for (codes, expected) in [
+            (&[4, 1][..], 4),
+            (&[4, 3, 4], 3),
+            (&[1, 5, 3], 5),
+            (&[7, 6], 6),
+            (&[2], 2),
+        ] {
+            let why = CommandError::several(String::new(), codes);
+            assert_eq!(why.exit_code(), expected, "{codes:?}");
+            let reported = CommandError::Reported {
+                why: Box::new(why),
+                report: serde_json::Value::Null,
+            };
+            assert_eq!(reported.exit_code(), expected, "{codes:?}");
         }
     }
 

@@ -2,32 +2,43 @@
 //!
 //! The checksum of an upload is computed from the bytes as they are read and compared with what the storage
 //! element computed; that of a download from the bytes as they are written. A file that is there already with
-//! the same size and checksum is skipped, so an interrupted copy is restarted by running it again.
+//! the same size and checksum is skipped, and of a large one what has arrived is kept when the copy ends before its time: an
+//! interrupted copy goes on when it is run again.
 
 mod blocks;
 mod download;
+mod part;
+mod pieces;
 mod upload;
 
+use crate::bandwidth::Bandwidth;
 use crate::progress::Progress;
-use crate::remote::Remote;
+use crate::remote::{Occupied, Remote};
 use crate::remote_error::RemoteError;
+use crate::unfinished_uploads::UnfinishedUploads;
+use http::StatusCode;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use url::Url;
 
 pub use blocks::Source;
 pub use download::Download;
 pub use upload::Upload;
 
-/// How often one file is tried.
+/// How often one file is tried without any byte of it getting further.
 const ATTEMPTS_MAX: u32 = 3;
 /// The wait before the second attempt; twice as long before the third.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// From this size on what has arrived of a file is kept. Of smaller ones nothing much is lost.
+pub const KEPT_FROM_BYTES: u64 = 16 << 20;
 
 /// How a bulk copy behaves.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Files at once.
     pub parallel: usize,
@@ -35,6 +46,23 @@ pub struct Options {
     pub existing: ExistingCopy,
     /// What is compared.
     pub algorithm: ChecksumAlgorithm,
+    /// Of all files together.
+    pub bandwidth: Bandwidth,
+    /// Where it is noted how uploads go on. `None`: they go on within one run only.
+    pub unfinished: Option<UnfinishedUploads>,
+}
+
+impl Options {
+    /// Without bounds, and nothing is kept for another run.
+    pub fn new(parallel: usize, existing: ExistingCopy, algorithm: ChecksumAlgorithm) -> Options {
+        Options {
+            parallel,
+            existing,
+            algorithm,
+            bandwidth: Bandwidth::unlimited(),
+            unfinished: None,
+        }
+    }
 }
 
 /// What happens to a copy that is there already.
@@ -42,6 +70,8 @@ pub struct Options {
 pub enum ExistingCopy {
     /// Skip it when it has the same content; else it is an error.
     Keep,
+    /// Skip it when it has the same content; else write it anew.
+    Update,
     /// Write it anew.
     Replace,
 }
@@ -60,12 +90,81 @@ pub struct FileOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyResult {
     Copied,
+    /// So many bytes of it were there from an earlier attempt; the rest was copied.
+    Continued {
+        before: Bytes,
+    },
     /// It was there already with the same content.
     Skipped,
 }
 
+impl CopyResult {
+    fn behind(before: u64) -> CopyResult {
+        match before {
+            0 => CopyResult::Copied,
+            _ => CopyResult::Continued {
+                before: Bytes(before),
+            },
+        }
+    }
+}
+
 /// The outcome of each file, in the order in which they were given.
 pub type Outcomes = Vec<Result<FileOutcome, RemoteError>>;
+
+/// What a copy would do with one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intention {
+    /// Nothing is there.
+    Copy,
+    /// Something else is there.
+    Replace,
+    /// It is there already.
+    Skip,
+}
+
+/// What is in the place of a copy.
+#[derive(Debug)]
+enum Existing {
+    Nothing,
+    /// The same content.
+    Same(FileOutcome),
+    /// Other content, with this name.
+    Other(String),
+}
+
+/// What all files of a copy have in common. Cheap to clone.
+#[derive(Clone)]
+struct Context {
+    remote: Remote,
+    options: Options,
+    progress: Arc<Progress>,
+    /// Which servers take uploads in pieces.
+    take_pieces: Arc<Mutex<BTreeMap<String, bool>>>,
+}
+
+impl Context {
+    fn new(remote: &Remote, options: Options, progress: &Arc<Progress>) -> Context {
+        Context {
+            remote: remote.clone(),
+            options,
+            progress: Arc::clone(progress),
+            take_pieces: Arc::default(),
+        }
+    }
+
+    /// Asks each server once. One that does not answer this takes whole files.
+    async fn takes_pieces(&self, url: &Url) -> bool {
+        let server = url.origin().ascii_serialization();
+        let mut known = self.take_pieces.lock().await;
+        if let Some(takes) = known.get(&server) {
+            return *takes;
+        }
+        let takes = self.remote.takes_pieces(url).await.unwrap_or(false);
+        known.insert(server, takes);
+        takes
+    }
+}
 
 /// Copies local files to a storage element. Their directories must exist.
 pub async fn upload_all(
@@ -74,16 +173,28 @@ pub async fn upload_all(
     options: Options,
     progress: &Arc<Progress>,
 ) -> Outcomes {
-    progress.expect(
-        files.len() as u64,
-        Bytes(files.iter().map(|file| file.size.0).sum()),
-    );
-    let (remote, progress) = (remote.clone(), Arc::clone(progress));
-    each_of(files, options.parallel, move |file| {
-        let (remote, progress) = (remote.clone(), Arc::clone(&progress));
-        async move { upload::run(&remote, &file, options, &progress).await }
+    let bytes = files.iter().map(|file| file.size.0).sum();
+    progress.expect(files.len() as u64, Bytes(bytes));
+    let parallel = options.parallel;
+    let context = Context::new(remote, options, progress);
+    each_of(files, parallel, move |file| {
+        let context = context.clone();
+        async move { upload_one(&context, &file).await }
     })
     .await
+}
+
+async fn upload_one(context: &Context, file: &Upload) -> Result<FileOutcome, RemoteError> {
+    let copy = |occupied| async move {
+        if let Source::File(path) = &file.source
+            && file.size.0 >= KEPT_FROM_BYTES
+            && context.takes_pieces(&file.destination).await
+        {
+            return pieces::run(context, file, path, occupied).await;
+        }
+        with_retries(|| upload::write(context, file, occupied)).await
+    };
+    keep_or_copy(context, || upload::find(context, file), copy).await
 }
 
 /// Copies files of a storage element to local ones. Missing directories are made.
@@ -93,22 +204,64 @@ pub async fn download_all(
     options: Options,
     progress: &Arc<Progress>,
 ) -> Outcomes {
-    progress.expect(
-        files.len() as u64,
-        Bytes(
-            files
-                .iter()
-                .filter_map(|file| file.size)
-                .map(|size| size.0)
-                .sum(),
-        ),
-    );
-    let (remote, progress) = (remote.clone(), Arc::clone(progress));
-    each_of(files, options.parallel, move |file| {
-        let (remote, progress) = (remote.clone(), Arc::clone(&progress));
-        async move { download::run(&remote, &file, options, &progress).await }
+    let sizes = files.iter().filter_map(|file| file.size);
+    let bytes = sizes.map(|size| size.0).sum();
+    progress.expect(files.len() as u64, Bytes(bytes));
+    let parallel = options.parallel;
+    let context = Context::new(remote, options, progress);
+    each_of(files, parallel, move |file| {
+        let context = context.clone();
+        async move { download::run(&context, &file).await }
     })
     .await
+}
+
+/// What an upload of these files would do.
+pub async fn look_at_uploads(
+    remote: &Remote,
+    files: Vec<Upload>,
+    options: Options,
+    progress: &Arc<Progress>,
+) -> Vec<Result<Intention, RemoteError>> {
+    let parallel = options.parallel;
+    progress.expect(files.len() as u64, Bytes(0));
+    let context = Context::new(remote, options, progress);
+    each_of(files, parallel, move |file| {
+        let context = context.clone();
+        async move { intention(&context, upload::find(&context, &file)).await }
+    })
+    .await
+}
+
+/// What a download of these files would do.
+pub async fn look_at_downloads(
+    remote: &Remote,
+    files: Vec<Download>,
+    options: Options,
+    progress: &Arc<Progress>,
+) -> Vec<Result<Intention, RemoteError>> {
+    let parallel = options.parallel;
+    progress.expect(files.len() as u64, Bytes(0));
+    let context = Context::new(remote, options, progress);
+    each_of(files, parallel, move |file| {
+        let context = context.clone();
+        async move { intention(&context, download::find(&context, &file)).await }
+    })
+    .await
+}
+
+async fn intention(
+    context: &Context,
+    find: impl Future<Output = Result<Existing, RemoteError>>,
+) -> Result<Intention, RemoteError> {
+    let found = find.await;
+    context.progress.file_ended();
+    match (found?, context.options.existing) {
+        (Existing::Nothing, _) => Ok(Intention::Copy),
+        (Existing::Same(_), ExistingCopy::Keep | ExistingCopy::Update) => Ok(Intention::Skip),
+        (Existing::Other(name), ExistingCopy::Keep) => Err(RemoteError::Exists(name)),
+        (Existing::Same(_) | Existing::Other(_), _) => Ok(Intention::Replace),
+    }
 }
 
 /// Does something to each item, `parallel` of them at once; answers in the order of the items. Dropped in the
@@ -143,49 +296,86 @@ where
         .collect()
 }
 
-/// One file: what is there already counts unless it shall be replaced; else it is copied, again if need be.
-async fn keep_or_copy<F>(
-    existing: ExistingCopy,
-    progress: &Progress,
-    find: impl Future<Output = Result<Option<FileOutcome>, RemoteError>>,
-    copy: impl FnMut() -> F,
+/// One file: what is there already counts unless it shall be replaced; else it is copied.
+async fn keep_or_copy<E, F>(
+    context: &Context,
+    find: impl Fn() -> E,
+    copy: impl FnOnce(Occupied) -> F,
 ) -> Result<FileOutcome, RemoteError>
 where
+    E: Future<Output = Result<Existing, RemoteError>>,
     F: Future<Output = Result<FileOutcome, RemoteError>>,
 {
+    let existing = context.options.existing;
     let found = match existing {
-        ExistingCopy::Replace => Ok(None),
-        ExistingCopy::Keep => find.await,
+        ExistingCopy::Replace => None,
+        ExistingCopy::Keep | ExistingCopy::Update => Some(find().await),
     };
     let outcome = match found {
-        Ok(Some(arrived)) => {
-            progress.moved(arrived.size.0);
-            Ok(arrived)
+        None => copy(Occupied::Replaced).await,
+        Some(Ok(Existing::Same(outcome))) => {
+            context.progress.found(outcome.size.0);
+            Ok(outcome)
         }
-        Ok(None) => with_retries(copy).await,
-        Err(why) => Err(why),
+        Some(Ok(Existing::Other(name))) => match existing {
+            ExistingCopy::Keep => Err(RemoteError::Exists(name)),
+            ExistingCopy::Update | ExistingCopy::Replace => copy(Occupied::Replaced).await,
+        },
+        Some(Ok(Existing::Nothing)) => match copy(Occupied::Refused).await {
+            // Somebody was faster; or we were, and the answer got lost.
+            Err(why) if why.status() == Some(StatusCode::PRECONDITION_FAILED) => {
+                match find().await {
+                    Ok(Existing::Same(outcome)) => Ok(FileOutcome {
+                        how: CopyResult::Copied,
+                        ..outcome
+                    }),
+                    Ok(Existing::Other(name)) => Err(RemoteError::Exists(name)),
+                    Ok(Existing::Nothing) | Err(_) => Err(why),
+                }
+            }
+            outcome => outcome,
+        },
+        Some(Err(why)) => Err(why),
     };
-    progress.file_ended();
+    context.progress.file_ended();
     outcome
 }
 
 /// Tries again what may succeed in a moment.
-async fn with_retries<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, RemoteError>
+async fn with_retries<T, F>(attempt: impl FnMut() -> F) -> Result<T, RemoteError>
 where
     F: Future<Output = Result<T, RemoteError>>,
 {
-    let mut delay = RETRY_DELAY;
-    for _ in 1..ATTEMPTS_MAX {
-        match attempt().await {
-            Err(why) if why.is_transient() => {
-                tracing::debug!(%why, "trying again");
-                tokio::time::sleep(delay).await;
-                delay *= 2;
-            }
+    while_it_advances(|| 0, RemoteError::is_transient, attempt).await
+}
+
+/// The same for what goes on where the last attempt has stopped: it ends when several attempts got no further.
+async fn while_it_advances<T, F>(
+    position: impl Fn() -> u64,
+    may_pass: impl Fn(&RemoteError) -> bool,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, RemoteError>
+where
+    F: Future<Output = Result<T, RemoteError>>,
+{
+    let (mut failures, mut delay, mut reached) = (0, RETRY_DELAY, position());
+    loop {
+        let why = match attempt().await {
+            Err(why) if may_pass(&why) => why,
             outcome => return outcome,
+        };
+        let now = position();
+        if now > reached {
+            (failures, delay, reached) = (0, RETRY_DELAY, now);
         }
+        failures += 1;
+        if failures >= ATTEMPTS_MAX {
+            return Err(why);
+        }
+        tracing::debug!(%why, "trying again");
+        tokio::time::sleep(delay).await;
+        delay *= 2;
     }
-    attempt().await
 }
 
 #[cfg(test)]
@@ -229,5 +419,36 @@ mod tests {
             assert!(outcome.is_err());
             assert_eq!(tries, attempts, "{status}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_gets_further_is_tried_as_often_as_it_takes() {
+        let position = AtomicUsize::new(0);
+        let lost = || RemoteError::Refused {
+            url: "https://se/f".into(),
+            status: http::StatusCode::SERVICE_UNAVAILABLE,
+            detail: String::new(),
+            told: None,
+        };
+        let check = async |steps: usize, ends_at: usize| {
+            position.store(0, Ordering::SeqCst);
+            let mut tries = 0;
+            let outcome: Result<(), _> = while_it_advances(
+                || position.load(Ordering::SeqCst) as u64,
+                RemoteError::is_transient,
+                || {
+                    tries += 1;
+                    if tries <= steps {
+                        position.fetch_add(1, Ordering::SeqCst);
+                    }
+                    async { Err(lost()) }
+                },
+            )
+            .await;
+            assert!(outcome.is_err());
+            assert_eq!(tries, ends_at, "{steps}");
+        };
+        check(0, 3).await;
+        check(10, 12).await;
     }
 }

@@ -4,6 +4,7 @@
 //! command lines, terminals, environment variables or exit codes: those belong to the binary.
 #![forbid(unsafe_code)]
 
+pub mod bandwidth;
 pub mod bulk_copy;
 pub mod credentials;
 pub mod dataset;
@@ -11,6 +12,7 @@ pub mod fts3_configuration;
 pub mod job_list;
 mod json_interface;
 pub mod local_tree;
+pub mod path_filter;
 pub mod progress;
 pub mod remote;
 pub mod remote_error;
@@ -19,4 +21,5 @@ pub mod settings_api;
 pub mod tape_api;
 pub mod transfer_api;
 pub mod trash_api;
+pub mod unfinished_uploads;
 pub mod verify;

@@ -1,25 +1,33 @@
-//! The files below a local directory, in a stable order.
+//! The files below a local directory, in a stable order. What cannot be read or named is told, and the rest is found.
 
-use penstock_model::Bytes;
+use crate::path_filter::PathFilter;
+use penstock_model::path::InvalidPath;
+use penstock_model::{Bytes, NamespacePath};
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::fs::{DirEntry, FileType};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Files that one walk may find.
+/// Files that one walk may find, and problems.
 pub const FILES_MAX: usize = 1_000_000;
 /// How deep directories may be nested.
 const DEPTH_MAX: usize = 200;
 
 /// What a walk found.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct LocalTree {
     /// Directories below the root, parents before children, as names from the root down.
     pub directories: Vec<Vec<String>>,
     /// Files, as names from the root down.
     pub files: Vec<LocalFile>,
-    /// What is neither file nor directory, and links: not followed, because a loop or a way out of the tree
-    /// may hide behind them.
-    pub skipped: Vec<PathBuf>,
+    /// What is neither file nor directory.
+    pub left_out: Vec<LeftOut>,
+    /// What is missing from all this, and why.
+    pub problems: Vec<WalkError>,
 }
 
 /// One file of a tree.
@@ -32,57 +40,121 @@ pub struct LocalFile {
     pub size: Bytes,
 }
 
-/// Why a tree cannot be walked.
+/// What a tree has beside files and directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    pub path: PathBuf,
+    /// Names from the root of the walk down.
+    pub names: Vec<String>,
+    pub kind: SpecialKind,
+}
+
+/// What it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpecialKind {
+    /// Not followed, because a loop or a way out of the tree may hide behind it.
+    SymbolicLink,
+    Socket,
+    Pipe,
+    Device,
+}
+
+impl SpecialKind {
+    fn of(kind: FileType) -> SpecialKind {
+        match kind {
+            _ if kind.is_symlink() => SpecialKind::SymbolicLink,
+            _ if kind.is_socket() => SpecialKind::Socket,
+            _ if kind.is_fifo() => SpecialKind::Pipe,
+            _ => SpecialKind::Device,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            SpecialKind::SymbolicLink => "symbolic link",
+            SpecialKind::Socket => "socket",
+            SpecialKind::Pipe => "named pipe",
+            SpecialKind::Device => "device",
+        }
+    }
+}
+
+/// Why a tree, or a part of it, cannot be walked.
 #[derive(Debug, Error)]
 pub enum WalkError {
     /// A directory cannot be read.
-    #[error("cannot read {path}: {why}")]
+    #[error("cannot read {}: {why}", shown(.path))]
     Unreadable {
         path: PathBuf,
         /// What the system says.
         why: io::Error,
     },
     /// A name that no URL can carry.
-    #[error("{0} has a name that is not UTF-8; rename it")]
-    Name(PathBuf),
+    #[error("{}: the name is not UTF-8; rename it", shown(.0))]
+    NotUtf8(PathBuf),
+    /// A name that no storage element can have.
+    #[error("{}: {why}; rename it", shown(.path))]
+    Name { path: PathBuf, why: InvalidPath },
     /// More than [`FILES_MAX`] files or too deep.
     #[error(
-        "{0} has more than {FILES_MAX} files or is nested deeper than {DEPTH_MAX}; copy it in parts"
+        "{} has more than {FILES_MAX} files or is nested deeper than {DEPTH_MAX}; copy it in parts", shown(.0)
     )]
     TooLarge(PathBuf),
 }
 
-/// Finds everything below `root`.
-pub fn walk(root: &Path) -> Result<LocalTree, WalkError> {
+impl WalkError {
+    /// What it is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            WalkError::Unreadable { path, .. }
+            | WalkError::Name { path, .. }
+            | WalkError::NotUtf8(path)
+            | WalkError::TooLarge(path) => path,
+        }
+    }
+}
+
+/// A path as people can read it and tell it from any other: bytes that are no text are written as `\xff`.
+pub fn shown(path: &Path) -> String {
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            write!(text, "\\x{byte:02x}").expect("a string takes all text");
+        }
+    }
+    text
+}
+
+/// Finds everything below `root` that the filter takes.
+pub fn walk(root: &Path, filter: &PathFilter) -> Result<LocalTree, WalkError> {
     let mut tree = LocalTree::default();
     let mut open = vec![(root.to_owned(), Vec::new())];
     while let Some((directory, names)) = open.pop() {
-        let mut entries = read_sorted(&directory)?;
+        let mut entries = match read_sorted(&directory) {
+            Ok(entries) => entries,
+            Err(why) if names.is_empty() => return Err(why),
+            Err(why) => {
+                tree.problems.push(why);
+                continue;
+            }
+        };
         // The stack gives the last one first.
         entries.reverse();
-        for entry in entries {
-            let path = entry.path();
-            let name = entry
-                .file_name()
-                .into_string()
-                .map_err(|_| WalkError::Name(path.clone()))?;
-            let unreadable = |why| WalkError::Unreadable {
-                path: path.clone(),
-                why,
-            };
-            let kind = entry.file_type().map_err(unreadable)?;
-            let mut names = names.clone();
-            names.push(name);
-            if kind.is_dir() {
-                open.push((path, names));
-            } else if kind.is_file() {
-                let size = Bytes(entry.metadata().map_err(unreadable)?.len());
-                tree.files.push(LocalFile { path, names, size });
-            } else {
-                tree.skipped.push(path);
+        for entry in &entries {
+            match look_at(entry, &names) {
+                Ok(Found::Directory(path, names)) if filter.enters(&names) => {
+                    open.push((path, names));
+                }
+                Ok(Found::File(file)) if filter.takes_file(&file.names) => tree.files.push(file),
+                Ok(Found::Special(left_out)) if filter.takes_file(&left_out.names) => {
+                    tree.left_out.push(left_out);
+                }
+                Ok(Found::Directory(..) | Found::File(_) | Found::Special(_)) => {}
+                Err(why) => tree.problems.push(why),
             }
         }
-        if tree.files.len() > FILES_MAX || names.len() > DEPTH_MAX {
+        if tree.files.len().max(tree.problems.len()) > FILES_MAX || names.len() > DEPTH_MAX {
             return Err(WalkError::TooLarge(root.to_owned()));
         }
         if !names.is_empty() {
@@ -90,46 +162,147 @@ pub fn walk(root: &Path) -> Result<LocalTree, WalkError> {
         }
     }
     tree.files.sort_by(|a, b| a.names.cmp(&b.names));
+    tree.left_out.sort_by(|a, b| a.names.cmp(&b.names));
+    tree.problems.sort_by(|a, b| a.path().cmp(b.path()));
+    keep_meant(&mut tree.directories, filter, &tree.files);
     Ok(tree)
 }
 
-fn read_sorted(directory: &Path) -> Result<Vec<std::fs::DirEntry>, WalkError> {
+/// Leaves out directories in which nothing is that a filter takes.
+fn keep_meant(directories: &mut Vec<Vec<String>>, filter: &PathFilter, files: &[LocalFile]) {
+    if filter.is_empty() {
+        return;
+    }
+    let holds_file = |names: &Vec<String>| {
+        let at = files.partition_point(|file| file.names.as_slice() < names.as_slice());
+        files
+            .get(at)
+            .is_some_and(|file| file.names.starts_with(names))
+    };
+    directories.retain(|names| filter.takes_directory(names) || holds_file(names));
+}
+
+enum Found {
+    Directory(PathBuf, Vec<String>),
+    File(LocalFile),
+    Special(LeftOut),
+}
+
+fn look_at(entry: &DirEntry, above: &[String]) -> Result<Found, WalkError> {
+    let path = entry.path();
+    let name = valid_name(&entry.file_name(), &path)?;
+    let unreadable = |why| WalkError::Unreadable {
+        path: path.clone(),
+        why,
+    };
+    let kind = entry.file_type().map_err(unreadable)?;
+    let names = [above, &[name]].concat();
+    if kind.is_dir() {
+        return Ok(Found::Directory(path, names));
+    }
+    if !kind.is_file() {
+        let kind = SpecialKind::of(kind);
+        return Ok(Found::Special(LeftOut { path, names, kind }));
+    }
+    let size = Bytes(entry.metadata().map_err(unreadable)?.len());
+    Ok(Found::File(LocalFile { path, names, size }))
+}
+
+/// The name of a file, when a storage element can have it.
+pub fn valid_name(name: &OsStr, path: &Path) -> Result<String, WalkError> {
+    let name = name
+        .to_str()
+        .ok_or_else(|| WalkError::NotUtf8(path.to_owned()))?;
+    let checked = NamespacePath::root().child(name);
+    checked.map_err(|why| WalkError::Name {
+        path: path.to_owned(),
+        why,
+    })?;
+    Ok(name.to_owned())
+}
+
+fn read_sorted(directory: &Path) -> Result<Vec<DirEntry>, WalkError> {
     let entries = std::fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let mut entries = entries.map_err(|why| WalkError::Unreadable {
         path: directory.to_owned(),
         why,
     })?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
+    entries.sort_by_key(DirEntry::file_name);
     Ok(entries)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn joined(names: &[Vec<String>]) -> Vec<String> {
+        names.iter().map(|names| names.join("/")).collect()
+    }
+
+    fn files_of(tree: &LocalTree) -> Vec<(String, u64)> {
+        let files = tree.files.iter();
+        files.map(|f| (f.names.join("/"), f.size.0)).collect()
+    }
+
+    fn made(root: &Path) {
+        std::fs::create_dir_all(root.join("b/c")).expect("made");
+        std::fs::create_dir_all(root.join("a")).expect("made");
+        std::fs::write(root.join("b/c/f"), b"123").expect("written");
+        std::fs::write(root.join("a/g"), b"").expect("written");
+        std::os::unix::fs::symlink(root, root.join("a/loop")).expect("linked");
+    }
 
     #[test]
     fn parents_come_before_children_and_links_are_not_followed() {
         let root = tempfile::tempdir().expect("a directory");
-        let at = |name: &str| root.path().join(name);
-        std::fs::create_dir_all(at("b/c")).expect("made");
-        std::fs::create_dir_all(at("a")).expect("made");
-        std::fs::write(at("b/c/f"), b"123").expect("written");
-        std::fs::write(at("a/g"), b"").expect("written");
-        std::os::unix::fs::symlink(root.path(), at("a/loop")).expect("linked");
+        made(root.path());
+        let tree = walk(root.path(), &PathFilter::default()).expect("readable");
+        assert_eq!(joined(&tree.directories), ["a", "b", "b/c"]);
+        let expected = [("a/g".to_owned(), 0), ("b/c/f".to_owned(), 3)];
+        assert_eq!(files_of(&tree), expected);
+        let link = LeftOut {
+            path: root.path().join("a/loop"),
+            names: vec!["a".to_owned(), "loop".to_owned()],
+            kind: SpecialKind::SymbolicLink,
+        };
+        assert_eq!(tree.left_out, [link]);
+        assert!(tree.problems.is_empty());
+    }
 
-        let tree = walk(root.path()).expect("readable");
-        let joined: Vec<String> = tree
-            .directories
-            .iter()
-            .map(|names| names.join("/"))
-            .collect();
-        assert_eq!(joined, ["a", "b", "b/c"]);
-        let files: Vec<(String, u64)> = tree
-            .files
-            .iter()
-            .map(|f| (f.names.join("/"), f.size.0))
-            .collect();
-        assert_eq!(files, [("a/g".to_owned(), 0), ("b/c/f".to_owned(), 3)]);
-        assert_eq!(tree.skipped, [at("a/loop")]);
+    #[test]
+    fn a_filter_takes_files_and_the_directories_that_hold_them() {
+        let root = tempfile::tempdir().expect("a directory");
+        made(root.path());
+        let filter = PathFilter {
+            include: vec!["f".parse().expect("a pattern")],
+            exclude: Vec::new(),
+        };
+        let tree = walk(root.path(), &filter).expect("readable");
+        assert_eq!(files_of(&tree), [("b/c/f".to_owned(), 3)]);
+        assert_eq!(joined(&tree.directories), ["b", "b/c"]);
+        assert!(tree.left_out.is_empty());
+    }
+
+    #[test]
+    fn names_that_cannot_be_used_are_told_and_the_rest_is_found() {
+        let root = tempfile::tempdir().expect("a directory");
+        made(root.path());
+        let bad = std::ffi::OsString::from_vec(b"b\xe4d".to_vec());
+        std::fs::create_dir(root.path().join(&bad)).expect("made");
+        std::fs::write(root.path().join(&bad).join("x"), b"").expect("written");
+        std::fs::write(root.path().join("new\nline"), b"").expect("written");
+        let tree = walk(root.path(), &PathFilter::default()).expect("readable");
+        assert_eq!(tree.files.len(), 2);
+        let mut told: Vec<String> = tree.problems.iter().map(ToString::to_string).collect();
+        told.sort();
+        let top = root.path().display();
+        let expected = [
+            format!("{top}/b\\xe4d: the name is not UTF-8; rename it"),
+            format!(
+                "{top}/new\nline: the path contains a character that no file name may have; rename it"
+            ),
+        ];
+        assert_eq!(told, expected);
     }
 }

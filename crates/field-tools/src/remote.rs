@@ -1,11 +1,15 @@
 //! Storage elements seen through HTTP and WebDAV: look, list, make, delete, read, write.
 //!
 //! One request per method, more only where the protocol demands it. What a whole copy needs is in
-//! `bulk_copy`.
+//! `bulk_copy`; uploads in several requests are below.
+
+mod pieces;
+
+pub use pieces::{Rest, UploadState};
 
 use crate::credentials::Credentials;
 use crate::remote_error::RemoteError;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, Timestamp};
@@ -23,6 +27,9 @@ use url::Url;
 const LISTING_BYTES_MAX: u64 = 128 << 20;
 /// Bytes of an answer that is read only for its text.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// Asks for room (RFC 4331).
+const QUOTA_BODY: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
+    <D:propfind xmlns:D=\"DAV:\"><D:prop><D:quota-used-bytes/><D:quota-available-bytes/></D:prop></D:propfind>";
 
 /// Storage elements, and what they are shown. Cheap to clone.
 #[derive(Clone)]
@@ -51,6 +58,42 @@ pub struct Info {
     pub size_bytes: Option<Bytes>,
     /// Last change.
     pub modified: Option<Timestamp>,
+}
+
+/// What is in a directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Sorted by name.
+    pub entries: Vec<Info>,
+    /// As the server wrote them: what it lists and no path can name.
+    pub unnameable: Vec<String>,
+}
+
+/// Which bytes of a file are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    Whole,
+    /// Those from an offset on, as long as the file is the one with this version; else the whole of the new one.
+    From {
+        offset: u64,
+        /// A strong one (RFC 9110 §8.8.1). Without it nothing tells that the file is still the same.
+        etag: Option<&'a str>,
+    },
+}
+
+/// What a new file may do to one that has its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occupied {
+    /// It is refused.
+    Refused,
+    Replaced,
+}
+
+/// Bytes of a storage element, as far as it tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Quota {
+    pub used_bytes: Option<Bytes>,
+    pub available_bytes: Option<Bytes>,
 }
 
 /// What became of a wish to make a directory.
@@ -124,29 +167,81 @@ impl Remote {
 
     /// One entry, by PROPFIND of depth 0.
     pub async fn stat(&self, url: &Url) -> Result<Info, RemoteError> {
-        let mut entries = self.propfind(url, "0").await?;
-        match entries.len() {
-            0 => Err(RemoteError::nonsense(url, "the listing has no entry")),
-            _ => Ok(entries.swap_remove(0)),
-        }
+        let found = self.propfind(url, "0", webdav::STAT_BODY).await?;
+        let entry = found
+            .first()
+            .ok_or_else(|| RemoteError::nonsense(url, "the listing has no entry"))?;
+        info_of(url, entry).ok_or_else(|| {
+            RemoteError::nonsense(url, format!("the listing names '{}'", entry.href))
+        })
     }
 
-    /// What is in a directory, sorted by name, by PROPFIND of depth 1. A file gives itself.
-    pub async fn list(&self, url: &Url) -> Result<Vec<Info>, RemoteError> {
+    /// What is in a directory, by PROPFIND of depth 1. A file gives itself.
+    pub async fn list(&self, url: &Url) -> Result<Listing, RemoteError> {
         let own = path_of(url)?;
-        let mut entries = self.propfind(url, "1").await?;
+        let found = self.propfind(url, "1", webdav::STAT_BODY).await?;
+        let mut listing = Listing::default();
+        for entry in &found {
+            match info_of(url, entry) {
+                Some(info) => listing.entries.push(info),
+                None => listing.unnameable.push(entry.href.clone()),
+            }
+        }
         let is_own = |info: &Info| {
             Url::parse(&info.url).is_ok_and(|url| path_of(&url).is_ok_and(|path| path == own))
         };
-        if entries
+        let entries = &mut listing.entries;
+        if !entries
             .iter()
             .any(|info| is_own(info) && !info.is_directory)
         {
-            return Ok(entries);
+            entries.retain(|info| !is_own(info));
         }
-        entries.retain(|info| !is_own(info));
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(entries)
+        Ok(listing)
+    }
+
+    /// How much room there is where a path is, as far as the server tells (RFC 4331).
+    pub async fn quota(&self, url: &Url) -> Result<Quota, RemoteError> {
+        let found = self.propfind(url, "0", QUOTA_BODY).await?;
+        let told = found.first();
+        Ok(Quota {
+            used_bytes: told.and_then(|entry| entry.quota_used),
+            available_bytes: told.and_then(|entry| entry.quota_available),
+        })
+    }
+
+    /// Gives a file or directory another name at the same server, by MOVE (RFC 4918 §9.9).
+    pub async fn rename(
+        &self,
+        from: &Url,
+        to: &Url,
+        occupied: Occupied,
+    ) -> Result<(), RemoteError> {
+        let mut request = self.request(method("MOVE"), from)?;
+        // The server must not see what its own URLs may hold as credentials a second time.
+        let mut destination = to.clone();
+        destination.set_query(None);
+        let value = HeaderValue::from_str(destination.as_str())
+            .map_err(|_| RemoteError::nonsense(to, "it is not valid in a header"))?;
+        request
+            .headers
+            .insert(HeaderName::from_static("destination"), value);
+        let overwrite = match occupied {
+            Occupied::Refused => "F",
+            Occupied::Replaced => "T",
+        };
+        request.headers.insert(
+            HeaderName::from_static("overwrite"),
+            HeaderValue::from_static(overwrite),
+        );
+        let answer = self.client.send_following(request).await?;
+        // RFC 4918 §9.9.4: a directory of which something could not be moved.
+        if answer.status == StatusCode::MULTI_STATUS {
+            let detail = "only a part of it was moved; check both places".to_owned();
+            return Err(RemoteError::nonsense(from, detail));
+        }
+        self.expect_success(from, answer).await.map(drop)
     }
 
     /// Makes one directory; its parent must exist.
@@ -210,23 +305,56 @@ impl Remote {
     pub async fn get(
         &self,
         url: &Url,
-        wanted: ChecksumAlgorithm,
+        algorithm: ChecksumAlgorithm,
+        wanted: Wanted<'_>,
     ) -> Result<ClientResponse, RemoteError> {
         let mut request = self.request(Method::GET, url)?;
         request.headers.insert(
             HeaderName::from_static("want-digest"),
-            HeaderValue::from_static(wanted.name()),
+            HeaderValue::from_static(algorithm.name()),
         );
+        if let Wanted::From { offset, etag } = wanted {
+            let range = HeaderValue::from_str(&format!("bytes={offset}-"));
+            request
+                .headers
+                .insert(RANGE, range.expect("digits are visible ASCII"));
+            if let Some(etag) = etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
+                request.headers.insert(IF_RANGE, etag);
+            }
+        }
         let answer = self.client.send_following(request).await?;
         self.expect_success(url, answer).await
     }
 
-    /// Opens a file of known size for writing. The server is asked before any byte is sent.
-    pub async fn put(&self, url: &Url, size: Bytes) -> Result<Upload, RemoteError> {
-        let request = self.request(Method::PUT, url)?;
+    /// Opens a file of known size for writing; its checksum is asked for. The server is asked before any byte is sent.
+    pub async fn put(
+        &self,
+        url: &Url,
+        size: Bytes,
+        algorithm: ChecksumAlgorithm,
+        occupied: Occupied,
+    ) -> Result<Upload, RemoteError> {
+        let mut request = self.request(Method::PUT, url)?;
+        request.headers.insert(
+            HeaderName::from_static("want-digest"),
+            HeaderValue::from_static(algorithm.name()),
+        );
+        if occupied == Occupied::Refused {
+            let any = HeaderValue::from_static("*");
+            request.headers.insert(IF_NONE_MATCH, any);
+        }
+        self.start(url, request, size.0).await
+    }
+
+    async fn start(
+        &self,
+        url: &Url,
+        request: ClientRequest,
+        length: u64,
+    ) -> Result<Upload, RemoteError> {
         match self
             .client
-            .start_upload_following(request, Some(size.0))
+            .start_upload_following(request, Some(length))
             .await?
         {
             UploadStart::Ready(upload) => Ok(upload),
@@ -275,7 +403,12 @@ impl Remote {
         Ok((made.macaroon, seconds))
     }
 
-    async fn propfind(&self, url: &Url, depth: &'static str) -> Result<Vec<Info>, RemoteError> {
+    async fn propfind(
+        &self,
+        url: &Url,
+        depth: &'static str,
+        question: &str,
+    ) -> Result<Vec<PropfindEntry>, RemoteError> {
         let mut request = self.request(method("PROPFIND"), url)?;
         request.headers.insert(
             HeaderName::from_static("depth"),
@@ -284,15 +417,10 @@ impl Remote {
         request
             .headers
             .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        let answer = self
-            .client
-            .send_bytes(request, webdav::STAT_BODY.as_bytes())
-            .await?;
+        let answer = self.client.send_bytes(request, question.as_bytes()).await?;
         let mut answer = self.expect_success(url, answer).await?;
         let body = answer.read_all(LISTING_BYTES_MAX).await?;
-        let found = webdav::parse_multistatus(&body)
-            .map_err(|why| RemoteError::nonsense(url, why.to_string()))?;
-        found.iter().map(|entry| info_of(url, entry)).collect()
+        webdav::parse_multistatus(&body).map_err(|why| RemoteError::nonsense(url, why.to_string()))
     }
 
     fn request(&self, method: Method, url: &Url) -> Result<ClientRequest, RemoteError> {
@@ -337,12 +465,10 @@ fn told_checksums(url: &Url, headers: &HeaderMap) -> Result<Vec<Checksum>, Remot
     digest::parse(headers).map_err(|why| RemoteError::nonsense(url, why.to_string()))
 }
 
-fn info_of(asked: &Url, entry: &PropfindEntry) -> Result<Info, RemoteError> {
-    let path = entry.path.as_ref();
-    let path = path.ok_or_else(|| {
-        RemoteError::nonsense(asked, format!("the listing names '{}'", entry.href))
-    })?;
-    Ok(Info {
+/// `None`: it has no path that could be asked for.
+fn info_of(asked: &Url, entry: &PropfindEntry) -> Option<Info> {
+    let path = entry.path.as_ref()?;
+    Some(Info {
         url: at_path(asked, path).to_string(),
         name: path.name().unwrap_or("/").to_owned(),
         is_directory: entry.is_directory,
@@ -351,19 +477,29 @@ fn info_of(asked: &Url, entry: &PropfindEntry) -> Result<Info, RemoteError> {
     })
 }
 
+/// The version of a file, when it is a strong one: only that says that bytes are the same (RFC 9110 §8.8.1).
+pub fn strong_etag(headers: &HeaderMap) -> Option<String> {
+    let etag = headers.get(ETAG)?.to_str().ok()?.trim();
+    let is_strong = etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"');
+    is_strong.then(|| etag.to_owned())
+}
+
 /// The path that a URL names, decoded.
 pub fn path_of(url: &Url) -> Result<NamespacePath, RemoteError> {
-    NamespacePath::from_encoded(url.path())
-        .map_err(|why| RemoteError::nonsense(url, why.to_string()))
+    NamespacePath::from_encoded(url.path()).map_err(|why| RemoteError::InvalidPath {
+        what: redact(url.as_str()),
+        why,
+    })
 }
 
 /// The URL of an entry below a directory.
 pub fn below(directory: &Url, names: &[String]) -> Result<Url, RemoteError> {
     let mut path = path_of(directory)?;
     for name in names {
-        path = path
-            .child(name)
-            .map_err(|why| RemoteError::nonsense(directory, format!("'{name}': {why}")))?;
+        path = path.child(name).map_err(|why| RemoteError::InvalidPath {
+            what: names.join("/"),
+            why,
+        })?;
     }
     Ok(at_path(directory, &path))
 }

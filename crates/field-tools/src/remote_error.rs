@@ -2,12 +2,13 @@
 
 use crate::credentials::ShownCredentials;
 use http::{HeaderMap, StatusCode};
+use penstock_model::path::InvalidPath;
 use penstock_model::url::redact;
 use penstock_model::{Checksum, Problem, ProblemCode, Side};
 use penstock_protocol::http1::client::ClientError;
 use penstock_protocol::problem;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 use url::Url;
 
@@ -60,6 +61,9 @@ pub enum RemoteError {
     /// No answer.
     #[error(transparent)]
     Unreachable(#[from] ClientError),
+    /// A path or name that no storage element can have.
+    #[error("{what}: {why}")]
+    InvalidPath { what: String, why: InvalidPath },
     /// An answer that makes no sense.
     #[error("{url}: {detail}")]
     Nonsense {
@@ -204,6 +208,7 @@ impl RemoteError {
                 ProblemCode::of_status(status.as_u16())
             }
             RemoteError::NotFound { .. } => ProblemCode::PathNotFound,
+            RemoteError::InvalidPath { .. } => ProblemCode::CommandInvalid,
             RemoteError::Exists(_) => ProblemCode::PathExists,
             RemoteError::NoToken(_) | RemoteError::Local { .. } => ProblemCode::LocalFailure,
             RemoteError::Unreachable(why) => why.code(),
@@ -231,6 +236,32 @@ impl RemoteError {
         }
     }
 
+    /// Trouble with a local file.
+    pub fn local(path: &Path) -> impl Fn(io::Error) -> RemoteError {
+        move |why| RemoteError::Local {
+            path: path.to_owned(),
+            why,
+        }
+    }
+
+    /// The status that a server answered, when that is what went wrong.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            RemoteError::NotAuthorised { status, .. } | RemoteError::Refused { status, .. } => {
+                Some(*status)
+            }
+            RemoteError::Unreachable(ClientError::EarlyAnswer { status, .. }) => Some(*status),
+            RemoteError::NotFound { .. } => Some(StatusCode::NOT_FOUND),
+            RemoteError::Exists(_)
+            | RemoteError::NoToken(_)
+            | RemoteError::Unreachable(_)
+            | RemoteError::InvalidPath { .. }
+            | RemoteError::Nonsense { .. }
+            | RemoteError::Differs { .. }
+            | RemoteError::Local { .. } => None,
+        }
+    }
+
     /// Whether the same request may succeed in a moment.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -242,6 +273,7 @@ impl RemoteError {
             | RemoteError::NotFound { .. }
             | RemoteError::NoToken(_)
             | RemoteError::Exists(_)
+            | RemoteError::InvalidPath { .. }
             | RemoteError::Nonsense { .. }
             | RemoteError::Differs { .. }
             | RemoteError::Local { .. } => false,

@@ -183,6 +183,25 @@ pub struct LinkInfo {
     pub moved_bytes: u64,
 }
 
+/// A file that moves now.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunningFile {
+    pub transfer: u64,
+    pub job: String,
+    pub moved_bytes: u64,
+    /// `None`: not known yet.
+    pub size_bytes: Option<u64>,
+    /// For how long it runs.
+    pub seconds: f64,
+}
+
+/// The part of the overview that tells them.
+#[derive(Debug, Default, Deserialize)]
+struct RunningView {
+    #[serde(default)]
+    active_transfers: Vec<RunningFile>,
+}
+
 /// Counts and sums over all links.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
@@ -340,6 +359,22 @@ impl TransferService {
     /// What moves now.
     pub async fn overview(&self) -> Result<Overview, RemoteError> {
         self.exchange(Method::GET, "api/v1/overview", None).await
+    }
+
+    /// Files of some jobs that move now. Empty where the service does not tell it.
+    pub async fn running(&self, jobs: &[String]) -> Result<Vec<RunningFile>, RemoteError> {
+        let mut running = Vec::new();
+        for part in jobs.chunks(IDS_PER_REQUEST) {
+            let ids: Vec<String> = part.iter().map(|id| segment(id)).collect();
+            let place = format!("api/v1/overview?jobs={}", ids.join(","));
+            let seen: RunningView = match self.exchange(Method::GET, &place, None).await {
+                Err(RemoteError::NotFound { .. }) => return Ok(Vec::new()),
+                seen => seen?,
+            };
+            let files = seen.active_transfers.into_iter();
+            running.extend(files.filter(|file| part.contains(&file.job)));
+        }
+        Ok(running)
     }
 
     /// The processes of the service. Answered by Penstock only.

@@ -5,7 +5,7 @@
 //! shows that the disk holds these bytes too.
 
 use crate::bulk_copy::each_of;
-use crate::remote::Remote;
+use crate::remote::{Remote, Wanted};
 use crate::remote_error::RemoteError;
 use penstock_model::{Bytes, Checksum};
 use penstock_protocol::checksum::Hasher;
@@ -143,7 +143,7 @@ async fn compare_told(remote: &Remote, expected: &ExpectedCopy) -> Result<(), Re
 
 async fn read_back(remote: &Remote, expected: &ExpectedCopy) -> Result<Bytes, RemoteError> {
     let mut answer = remote
-        .get(&expected.copy, expected.checksum.algorithm())
+        .get(&expected.copy, expected.checksum.algorithm(), Wanted::Whole)
         .await?;
     let mut hasher = Hasher::new(&[expected.checksum.algorithm()]);
     let mut block = vec![0; 256 << 10];

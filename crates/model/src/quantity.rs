@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Units of sizes. Written back with their first names; people leave out the `B`.
 const SIZE_UNITS: [(&str, u64); 10] = [
     ("PB", 1_000_000_000_000_000),
     ("TB", 1_000_000_000_000),
@@ -27,7 +28,7 @@ const SPAN_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// A number of bytes, written `10 GB` (decimal), `256 MiB` (binary) or as a plain number.
+/// A number of bytes, written `10 GB` or `10G` (decimal), `256 MiB` or `256Mi` (binary), or as a plain number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
@@ -39,12 +40,9 @@ impl FromStr for Size {
     type Err = String;
     fn from_str(text: &str) -> Result<Size, String> {
         let invalid =
-            || format!("'{text}' is not a size; write for example 500 MB, 10 GB or 256 MiB");
+            || format!("'{text}' is not a size; write for example 500 MB, 10G or 256 MiB");
         let (number, unit) = split_number(text.trim());
-        let scale = match unit {
-            "" | "B" => 1,
-            _ => find_unit(&SIZE_UNITS, unit, str::eq_ignore_ascii_case).ok_or_else(invalid)?,
-        };
+        let scale = size_scale(unit).ok_or_else(invalid)?;
         scaled(number, scale).map(Size).ok_or_else(invalid)
     }
 }
@@ -95,6 +93,18 @@ impl FromStr for Span {
         }
         Ok(Span(Duration::from_millis(millis)))
     }
+}
+
+/// Bytes in a unit. `M` is `MB` and `Mi` is `MiB`.
+fn size_scale(unit: &str) -> Option<u64> {
+    if unit.is_empty() || unit.eq_ignore_ascii_case("B") {
+        return Some(1);
+    }
+    let is_same = |name: &str, unit: &str| {
+        let short = name.strip_suffix('B').unwrap_or(name);
+        name.eq_ignore_ascii_case(unit) || short.eq_ignore_ascii_case(unit)
+    };
+    find_unit(&SIZE_UNITS, unit, is_same)
 }
 
 fn split_number(text: &str) -> (&str, &str) {
@@ -238,9 +248,26 @@ mod tests {
         check("10 GB", 10_000_000_000, "10 GB");
         check("256MiB", 256 << 20, "256 MiB");
         check("1.5 kb", 1500, "1500 B");
+        check("1M", 1_000_000, "1 MB");
+        check("10G", 10_000_000_000, "10 GB");
+        check("2GiB", 2 << 30, "2 GiB");
+        check("2 gib", 2 << 30, "2 GiB");
+        check("4Ki", 4096, "4 KiB");
+        check("1.5T", 1_500_000_000_000, "1500 GB");
+        check("3 b", 3, "3 B");
         check("17", 17, "17 B");
         check("0", 0, "0 B");
-        for bad in ["", "GB", "-1", "10 parsecs", "1e300", "20000 PB"] {
+        for bad in [
+            "",
+            "GB",
+            "M",
+            "-1",
+            "10 parsecs",
+            "1e300",
+            "20000 PB",
+            "1MBB",
+            "1i",
+        ] {
             assert!(bad.parse::<Size>().is_err(), "{bad}");
         }
     }

@@ -10,6 +10,10 @@ pub const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete
 pub const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 /// Bytes of the whole file.
 pub const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
+/// What a server allows. In an answer to `OPTIONS` it says that uploads can be begun there (draft §4.1.4).
+pub const UPLOAD_LIMIT: HeaderName = HeaderName::from_static("upload-limit");
+/// What a request that appends carries (draft §6).
+pub const PARTIAL_UPLOAD: &str = "application/partial-upload";
 /// RFC 9651 §3.3.1.
 const DIGITS_MAX: usize = 15;
 

@@ -60,6 +60,7 @@ use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
 use penstock_protocol::monitoring::Monitor;
+use penstock_protocol::resumable::UPLOAD_LIMIT;
 use penstock_protocol::tape::WELL_KNOWN;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::told::RepeatedErrors;
@@ -454,8 +455,11 @@ impl Door {
     fn public(&self, request: &Request, is_tls: bool) -> Option<Response> {
         if request.method == Method::OPTIONS {
             let methods = reserved::methods_of(request.path());
-            let answer =
+            let mut answer =
                 Response::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(methods));
+            if methods == METHODS {
+                answer = answer.with(UPLOAD_LIMIT, resumable::offered(self));
+            }
             return Some(lock_conditions::with_compliance(answer));
         }
         if request.method != Method::GET && request.method != Method::HEAD {

@@ -45,6 +45,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use caller::{Caller, Credentials};
+use extract::Query;
 use penstock_decide::service_rights::{Operation, PrincipalRights};
 use penstock_journal::JournalError;
 use penstock_model::{Problem, ProblemCode, VoName};
@@ -54,7 +55,7 @@ use penstock_protocol::problem::{self, PROBLEM_HEADER};
 use penstock_protocol::token::Verifier;
 use penstock_protocol::told::RepeatedErrors;
 use penstock_protocol::x509::ClientCertificates;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 use submit::BASE_ID;
@@ -418,12 +419,22 @@ fn levels(caller: &Caller) -> Value {
     levels
 }
 
+#[derive(Deserialize)]
+struct OverviewQuery {
+    /// Ids, separated by commas.
+    jobs: Option<String>,
+}
+
 async fn overview(
     State(api): State<Api>,
+    Query(query): Query<OverviewQuery>,
     credentials: Credentials,
 ) -> Result<axum::Json<Overview>, ApiError> {
     let caller = api.caller(&credentials).await?;
     let mut overview = Overview::clone(&api.service.overview());
+    if let Some(jobs) = &query.jobs {
+        overview.active_transfers = api.service.running(&jobs.split(',').collect());
+    }
     // File names of other VOs are not everybody's business; counts are.
     overview
         .active_transfers

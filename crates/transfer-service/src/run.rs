@@ -633,6 +633,7 @@ impl Driver {
         let seen = self.meters.look(&running, at);
         self.feed(Input::Seen(seen), batch);
         let (overview, samples, minutes) = self.meters.sample(&self.engine, &running, at);
+        self.node.published.running.send_replace(Arc::new(running));
         let running = self.running.iter();
         let moved = running.map(|(transfer, agent)| (*transfer, Bytes(agent.progress.moved())));
         let moved = moved.collect();

@@ -5,7 +5,9 @@ mod journal_meter;
 
 pub use journal_meter::{JournalCounts, JournalMeter};
 
-use crate::agent::{AgentCaches, AgentConfig, AgentSetup, Gfal, GfalConfig, IpVersionClients};
+use crate::agent::{
+    ActiveRow, AgentCaches, AgentConfig, AgentSetup, Gfal, GfalConfig, IpVersionClients,
+};
 use crate::banned::Banned;
 use crate::clock::EngineClock;
 use crate::error::ServiceError;
@@ -548,6 +550,18 @@ impl Service {
     /// The live view, renewed once a second.
     pub fn overview(&self) -> Arc<Overview> {
         self.node.published.overview.borrow().clone()
+    }
+
+    /// Files of some jobs that move now, as far as they are at this moment. A process that does not lead knows those that
+    /// the live view lists.
+    pub fn running(&self, jobs: &BTreeSet<&str>) -> Vec<ActiveRow> {
+        let running = self.node.published.running.borrow().clone();
+        let rows: Vec<ActiveRow> = match running.is_empty() {
+            true => self.overview().active_transfers.clone(),
+            false => running.iter().map(|one| one.to_row()).collect(),
+        };
+        let is_asked = |row: &ActiveRow| jobs.contains(row.job.as_str());
+        rows.into_iter().filter(is_asked).collect()
     }
 
     /// The sequence number of the ledger's last durable entry.

@@ -1,6 +1,6 @@
 //! What can be typed to look at the files of a storage element, and to copy, share and remove them.
 
-use super::AccessArgs;
+use super::{AccessArgs, BulkArgs};
 use clap::Args;
 use penstock_model::ChecksumAlgorithm;
 use penstock_model::quantity::Span;
@@ -13,27 +13,21 @@ pub struct CopyArgs {
     pub source: String,
     /// The destination, written in the same way.
     pub destination: String,
-    /// Number of files to copy at the same time.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub parallel: u16,
     /// Replace existing files. Without it, a file with the same content is skipped, and a file with different content is
     /// an error.
     #[arg(long)]
     pub overwrite: bool,
-    /// The checksum algorithm: adler32, crc32c, md5 or sha-256.
-    #[arg(long, default_value = "adler32", value_parser = parse_algorithm)]
-    pub checksum: ChecksumAlgorithm,
-    /// Tokens and trust.
+    /// What is copied, and how.
     #[command(flatten)]
-    pub access: AccessArgs,
+    pub bulk: BulkArgs,
 }
 
 /// Options of `ls`.
 #[derive(Debug, Args)]
 pub struct LsArgs {
-    /// A directory or file.
-    #[arg(value_parser = parse_url)]
-    pub url: Url,
+    /// Directories or files.
+    #[arg(required = true, value_parser = parse_url)]
+    pub urls: Vec<Url>,
     /// Show type, size and time.
     #[arg(short, long)]
     pub long: bool,
@@ -138,7 +132,8 @@ pub fn parse_url(text: &str) -> Result<Url, String> {
     }
 }
 
-fn parse_algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
+/// Reads the name of a checksum's algorithm.
+pub fn parse_algorithm(text: &str) -> Result<ChecksumAlgorithm, String> {
     ChecksumAlgorithm::parse(text)
         .ok_or_else(|| format!("'{text}' is not one of adler32, crc32c, md5, sha-256"))
 }

@@ -5,6 +5,7 @@ use super::population::PopulationArgs;
 use super::records::{PointInTime, row_view};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use penstock_field_tools::path_filter::Glob;
 use penstock_model::observation::View;
 use penstock_model::quantity::Span;
 use penstock_model::{JobState, TransferState};
@@ -36,6 +37,15 @@ pub struct SubmitArgs {
     /// A list of files: `source destination [ALGORITHM:checksum]` per line. `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["source", "destination", "checksum"])]
     pub jobfile: Option<PathBuf>,
+    /// SOURCE and DESTINATION are directories: submit all files below SOURCE. Empty directories are not created.
+    #[arg(short, long, conflicts_with_all = ["jobfile", "checksum"])]
+    pub recursive: bool,
+    /// With --recursive: only files that match this pattern, for example '*.root'; repeat it for more.
+    #[arg(long, value_name = "PATTERN", requires = "recursive")]
+    pub include: Vec<Glob>,
+    /// With --recursive: leave out files and directories that match this pattern; repeat it for more.
+    #[arg(long, value_name = "PATTERN", requires = "recursive")]
+    pub exclude: Vec<Glob>,
     /// Files per job.
     #[arg(long, value_name = "N", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]

@@ -2,6 +2,7 @@
 
 use crate::exit::CommandError;
 use crate::output::Output;
+use penstock_model::text::one_line;
 use serde::Serialize;
 
 /// What came of each.
@@ -52,10 +53,21 @@ impl<T: Serialize> BatchResult<T> {
         }
     }
 
-    /// Prints all of it. The error of a single one is the command's.
+    /// Prints all of it. The error of a single one is the command's, of several the gravest.
     pub fn conclude(
         self,
         output: Output,
+        text: impl FnOnce(&[T]) -> String,
+    ) -> Result<(), CommandError> {
+        let total = self.done.len() + self.failed.len();
+        self.conclude_as(output, |failed| format!("{failed} of {total} failed"), text)
+    }
+
+    /// The same in other words, where what is printed is not what was asked for one by one.
+    pub fn conclude_as(
+        self,
+        output: Output,
+        sentence: impl FnOnce(usize) -> String,
         text: impl FnOnce(&[T]) -> String,
     ) -> Result<(), CommandError> {
         let BatchResult {
@@ -67,18 +79,18 @@ impl<T: Serialize> BatchResult<T> {
             output.show(&done, || text(&done));
             return Ok(());
         };
-        let total = done.len() + failed.len();
-        if total == 1 {
+        if done.is_empty() && failed.len() == 1 {
             return Err(first);
         }
         let report = BatchReport {
             done: &done,
             failed: &failed,
         };
-        let why = CommandError::SomeFailed(format!("{} of {total} failed", failed.len()));
+        let codes: Vec<u8> = failed.iter().map(|failure| failure.exit_code).collect();
+        let why = CommandError::several(sentence(failed.len()), &codes);
         let all = || {
             let failures = failed.iter();
-            let lines = failures.map(|failure| format!("failed: {}\n", failure.error));
+            let lines = failures.map(|failure| format!("failed: {}\n", one_line(&failure.error)));
             text(&done) + &lines.collect::<String>()
         };
         Err(output.failure(&report, all, why))

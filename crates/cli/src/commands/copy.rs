@@ -1,40 +1,41 @@
-//! `penstock copy`: decides from its two arguments which way a copy goes, and reports how it went.
+//! `penstock copy`: decides from its two arguments which way a copy goes, and reports how it went. `sync` begins with the
+//! same.
 
 mod between;
+mod down;
+pub mod report;
+mod up;
 
-use crate::args::{CopyArgs, parse_url};
-use crate::commands::access::Purpose;
-use crate::commands::files::open;
-use crate::commands::progress::shown;
+use self::report::{CopiedFile, CopyReport, DryRunReport, IntendedFile, LeftOutFile};
+use crate::args::{BulkArgs, CopyArgs, parse_url};
 use crate::environment::Environment;
-use crate::exit::{CommandError, VERIFICATION_FAILED};
+use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_field_tools::bulk_copy::{
-    CopyResult, Download, ExistingCopy, FileOutcome, Options, Source, Upload, download_all,
-    upload_all,
-};
-use penstock_field_tools::local_tree;
+use http::StatusCode;
+use penstock_field_tools::bandwidth::Bandwidth;
+use penstock_field_tools::bulk_copy::{ExistingCopy, Options};
+use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::progress::Progress;
-use penstock_field_tools::remote::{Remote, below, parent};
+use penstock_field_tools::remote::{Remote, below};
 use penstock_field_tools::remote_error::RemoteError;
-use penstock_field_tools::remote_tree;
+use penstock_field_tools::remote_tree::RemoteTree;
+use penstock_field_tools::unfinished_uploads::UnfinishedUploads;
 use penstock_model::text::plural;
-use penstock_model::{Bytes, Rate, TimeSpan};
-use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use url::Url;
 
 /// One end of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum CopyEnd {
+pub enum CopyEnd {
     Local(PathBuf),
     Remote(Url),
 }
 
 impl CopyEnd {
-    fn parse(text: &str) -> Result<CopyEnd, CommandError> {
+    pub fn parse(text: &str) -> Result<CopyEnd, CommandError> {
         if let Some(rest) = text.strip_prefix("file:") {
             // RFC 8089: file:/path, file:///path or file://localhost/path; and, as people type it, file:path.
             let path = rest
@@ -52,10 +53,182 @@ impl CopyEnd {
     }
 }
 
-/// One file of a copy and how it ended.
-pub struct CopiedFile {
-    name: String,
-    outcome: Result<(CopyResult, Bytes), CommandError>,
+/// How files are copied, whatever they are.
+pub struct Order<'a> {
+    pub bulk: &'a BulkArgs,
+    pub existing: ExistingCopy,
+    pub filter: PathFilter,
+    pub environment: &'a Environment,
+    pub output: Output,
+    pub progress: Arc<Progress>,
+}
+
+impl<'a> Order<'a> {
+    pub fn new(
+        bulk: &'a BulkArgs,
+        existing: ExistingCopy,
+        environment: &'a Environment,
+        output: Output,
+    ) -> Order<'a> {
+        Order {
+            bulk,
+            existing,
+            filter: PathFilter {
+                include: bulk.include.clone(),
+                exclude: bulk.exclude.clone(),
+            },
+            environment,
+            output,
+            progress: Arc::new(Progress::new()),
+        }
+    }
+
+    fn parallel(&self) -> usize {
+        usize::from(self.bulk.parallel)
+    }
+
+    fn options(&self) -> Options {
+        let bandwidth = self.bulk.bwlimit.map(Bandwidth::limited);
+        Options {
+            bandwidth: bandwidth.unwrap_or_default(),
+            unfinished: self.unfinished(),
+            ..Options::new(self.parallel(), self.existing, self.bulk.checksum)
+        }
+    }
+
+    /// Where it is noted how uploads go on.
+    fn unfinished(&self) -> Option<UnfinishedUploads> {
+        let directory = self.environment.state.as_ref()?.join("penstock/uploads");
+        let opened = UnfinishedUploads::open(directory);
+        let told = opened.inspect_err(|why| {
+            tracing::warn!(%why, "interrupted uploads cannot be continued by a later command");
+        });
+        told.ok()
+    }
+}
+
+/// What is to be copied.
+pub enum Plan {
+    Up(up::UploadPlan),
+    Down(down::DownloadPlan),
+    Between(between::BetweenPlan),
+}
+
+/// What was found at the source beside what is to be copied.
+#[derive(Default)]
+pub struct Found {
+    /// Names of all that is there; `None`: it is a single file.
+    pub tree: Option<TreeNames>,
+    /// What cannot be copied.
+    pub failed: Vec<CopiedFile>,
+    pub left_out: Vec<LeftOutFile>,
+}
+
+impl Found {
+    /// In a tree of a storage element.
+    fn of(tree: &RemoteTree) -> Found {
+        let directories = tree.directories.iter();
+        let problem = |why: &RemoteError| {
+            let name = why.to_string();
+            CopiedFile::failed(name.clone(), CommandError::SomeFailed(name))
+        };
+        Found {
+            tree: Some(TreeNames {
+                directories: directories.map(|found| found.names.clone()).collect(),
+                files: tree.files.iter().map(|file| file.names.clone()).collect(),
+            }),
+            failed: tree.problems.iter().map(problem).collect(),
+            left_out: Vec::new(),
+        }
+    }
+}
+
+/// The names in a tree, from its top down.
+#[derive(Debug, Default)]
+pub struct TreeNames {
+    pub directories: BTreeSet<Vec<String>>,
+    /// Files, and what is neither file nor directory.
+    pub files: BTreeSet<Vec<String>>,
+}
+
+/// Where a copy goes.
+pub enum Destination {
+    Local(PathBuf),
+    Remote(Box<Remote>, Url),
+}
+
+impl Plan {
+    /// Looks at the source.
+    pub async fn find(
+        source: &CopyEnd,
+        destination: &CopyEnd,
+        order: &Order<'_>,
+    ) -> Result<Plan, CommandError> {
+        match (source, destination) {
+            (CopyEnd::Local(from), CopyEnd::Remote(to)) => {
+                up::find(from, to, order).await.map(Plan::Up)
+            }
+            (CopyEnd::Remote(from), CopyEnd::Local(to)) => {
+                down::find(from, to, order).await.map(Plan::Down)
+            }
+            (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
+                between::find(from, to, order).await.map(Plan::Between)
+            }
+            (CopyEnd::Local(_), CopyEnd::Local(_)) => Err(CommandError::Usage(
+                "source and destination are both local; use cp or rsync".to_owned(),
+            )),
+        }
+    }
+
+    pub fn found(&self) -> &Found {
+        match self {
+            Plan::Up(plan) => &plan.found,
+            Plan::Down(plan) => &plan.found,
+            Plan::Between(plan) => &plan.found,
+        }
+    }
+
+    fn take_found(&mut self) -> Found {
+        std::mem::take(match self {
+            Plan::Up(plan) => &mut plan.found,
+            Plan::Down(plan) => &mut plan.found,
+            Plan::Between(plan) => &mut plan.found,
+        })
+    }
+
+    pub fn destination(&self) -> Destination {
+        match self {
+            Plan::Up(plan) => Destination::Remote(Box::new(plan.remote.clone()), plan.to.clone()),
+            Plan::Down(plan) => Destination::Local(plan.to.clone()),
+            Plan::Between(plan) => {
+                Destination::Remote(Box::new(plan.remote.clone()), plan.to.clone())
+            }
+        }
+    }
+
+    /// Copies.
+    pub async fn carry_out(mut self, order: &Order<'_>) -> Result<CopyReport, CommandError> {
+        let started = Instant::now();
+        let found = self.take_found();
+        let mut files = found.failed;
+        files.extend(match self {
+            Plan::Up(plan) => plan.carry_out(order).await?,
+            Plan::Down(plan) => plan.carry_out(order).await?,
+            Plan::Between(plan) => plan.carry_out(order).await?,
+        });
+        Ok(CopyReport::new(files, found.left_out, started.elapsed()))
+    }
+
+    /// Tells what would be copied.
+    pub async fn look(mut self, order: &Order<'_>) -> Result<DryRunReport, CommandError> {
+        let found = self.take_found();
+        let files: Vec<IntendedFile> = match self {
+            Plan::Up(plan) => plan.look(order).await,
+            Plan::Down(plan) => plan.look(order).await,
+            Plan::Between(plan) => plan.look(order).await,
+        };
+        Ok(DryRunReport::new(files, found.failed, found.left_out))
+    }
 }
 
 /// `penstock copy`.
@@ -64,307 +237,93 @@ pub async fn run(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let started = Instant::now();
     let (source, destination) = (
         CopyEnd::parse(&args.source)?,
         CopyEnd::parse(&args.destination)?,
     );
+    let existing = match args.overwrite {
+        true => ExistingCopy::Replace,
+        false => ExistingCopy::Keep,
+    };
+    let order = Order::new(&args.bulk, existing, environment, output);
     let copying = async {
-        match (source, destination) {
-            (CopyEnd::Local(from), CopyEnd::Remote(to)) => {
-                up(&from, &to, &args, environment, output).await
-            }
-            (CopyEnd::Remote(from), CopyEnd::Local(to)) => {
-                down(&from, &to, &args, environment, output).await
-            }
-            (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
-                between::run(&from, &to, &args, environment, output).await
-            }
-            (CopyEnd::Local(_), CopyEnd::Local(_)) => Err(CommandError::Usage(
-                "source and destination are both local; use cp".to_owned(),
-            )),
+        let plan = Plan::find(&source, &destination, &order).await?;
+        match args.bulk.dry_run {
+            true => plan.look(&order).await?.conclude(output),
+            false => plan.carry_out(&order).await?.conclude(output),
         }
     };
-    let files = tokio::select! {
-        files = copying => files?,
+    interruptible(copying, &order).await
+}
+
+/// Ends with Ctrl-C, and says what was done by then and what the same command will do.
+pub async fn interruptible<T>(
+    copying: impl Future<Output = Result<T, CommandError>>,
+    order: &Order<'_>,
+) -> Result<T, CommandError> {
+    tokio::select! {
+        outcome = copying => outcome,
         _ = tokio::signal::ctrl_c() => {
-            let text = "stopped; run the same command again to continue: finished files are skipped";
-            return Err(CommandError::Interrupted(text.to_owned()));
+            let seen = order.progress.read();
+            Err(CommandError::Interrupted(stopped(seen.files_ended, seen.files_total, seen.files_kept)))
         }
-    };
-    conclude(files, started.elapsed(), output)
-}
-
-fn options(args: &CopyArgs) -> Options {
-    Options {
-        parallel: usize::from(args.parallel),
-        existing: if args.overwrite {
-            ExistingCopy::Replace
-        } else {
-            ExistingCopy::Keep
-        },
-        algorithm: args.checksum,
     }
 }
 
-async fn up(
-    from: &Path,
-    to: &Url,
-    args: &CopyArgs,
-    environment: &Environment,
-    output: Output,
-) -> Result<Vec<CopiedFile>, CommandError> {
-    let metadata = std::fs::metadata(from).map_err(|why| match why.kind() {
-        std::io::ErrorKind::NotFound => {
-            CommandError::NotFound(format!("{} does not exist", from.display()))
-        }
-        _ => CommandError::local(from.display(), why),
-    })?;
-    let remote = open(
-        std::slice::from_ref(to),
-        Purpose::Modify,
-        &args.access,
-        environment,
-        usize::from(args.parallel),
-    )?;
-    let uploads = match metadata.is_dir() {
-        true => upload_tree(&remote, from, to, output).await?,
-        false => {
-            let name = from
-                .file_name()
-                .map(|name| name.to_string_lossy().into_owned());
-            let destination = place_of_file(&remote, to, name).await?;
-            if let Some(above) = parent(&destination) {
-                make_parents(&remote, &above).await;
-            }
-            vec![Upload {
-                source: Source::File(from.to_owned()),
-                size: Bytes(metadata.len()),
-                destination,
-            }]
-        }
-    };
-    let names: Vec<String> = uploads
-        .iter()
-        .map(|upload| upload.destination.to_string())
-        .collect();
-    let progress = Arc::new(Progress::new());
-    let outcomes = shown(
-        &progress,
-        output,
-        upload_all(&remote, uploads, options(args), &progress),
-    )
-    .await;
-    Ok(named(names, outcomes))
-}
-
-async fn upload_tree(
-    remote: &Remote,
-    from: &Path,
-    to: &Url,
-    output: Output,
-) -> Result<Vec<Upload>, CommandError> {
-    let tree = local_tree::walk(from).map_err(|why| CommandError::Local(why.to_string()))?;
-    for skipped in &tree.skipped {
-        output.say(format_args!(
-            "skipped symbolic link or special file: {}",
-            skipped.display()
-        ));
+fn stopped(ended: u64, total: u64, kept: u64) -> String {
+    match (total, kept) {
+        (0, _) => "stopped before the first file".to_owned(),
+        (_, 0) => format!(
+            "stopped: {ended} of {} done; run the same command again to copy the rest",
+            plural(total, "file")
+        ),
+        _ => format!(
+            "stopped: {ended} of {} done, and the received part of {} is kept; run the same command again to continue",
+            plural(total, "file"),
+            plural(kept, "more large file")
+        ),
     }
-    remote.make_directories(to).await?;
-    for names in &tree.directories {
-        remote.make_directory(&below(to, names)?).await?;
-    }
-    let upload = |file: local_tree::LocalFile| {
-        Ok(Upload {
-            destination: below(to, &file.names)?,
-            source: Source::File(file.path),
-            size: file.size,
-        })
-    };
-    tree.files.into_iter().map(upload).collect()
 }
 
 /// Where a single file goes: into the destination when that is a directory, else to that very name.
-async fn place_of_file(
-    remote: &Remote,
-    to: &Url,
-    name: Option<String>,
-) -> Result<Url, CommandError> {
+async fn place_of_file(remote: &Remote, to: &Url, name: String) -> Result<Url, CommandError> {
     let into_directory = to.path().ends_with('/')
         || match remote.stat(to).await {
             Ok(info) => info.is_directory,
             Err(RemoteError::NotFound { .. }) => false,
             // A token for writing need not allow looking; then the name is taken as it is.
             Err(RemoteError::NotAuthorised { .. }) => false,
+            // Nor does every server that takes files know PROPFIND.
+            Err(RemoteError::Refused {
+                status: StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED,
+                ..
+            }) => false,
             Err(why) => return Err(why.into()),
         };
-    match (into_directory, name) {
-        (true, Some(name)) => Ok(below(to, &[name])?),
-        (_, _) => Ok(to.clone()),
+    match into_directory {
+        true => Ok(below(to, &[name])?),
+        false => Ok(to.clone()),
     }
 }
 
-/// Many storage elements make parents themselves, and a narrow token may not allow it here: the upload tells.
-async fn make_parents(remote: &Remote, directory: &Url) {
-    if let Err(why) = remote.make_directories(directory).await {
-        tracing::debug!(%why, "parents were not made");
-    }
-}
-
-async fn down(
-    from: &Url,
-    to: &Path,
-    args: &CopyArgs,
-    environment: &Environment,
-    output: Output,
+/// Makes the directories of a tree. Gives back those that could not be made.
+async fn make_directories(
+    remote: &Remote,
+    top: &Url,
+    directories: Vec<Vec<String>>,
 ) -> Result<Vec<CopiedFile>, CommandError> {
-    let parallel = usize::from(args.parallel);
-    let remote = open(
-        std::slice::from_ref(from),
-        Purpose::Read,
-        &args.access,
-        environment,
-        parallel,
-    )?;
-    let found = remote.stat(from).await?;
-    let downloads = match found.is_directory {
-        false => {
-            let into_directory = to.is_dir() || to.as_os_str().to_string_lossy().ends_with('/');
-            let destination = if into_directory {
-                to.join(&found.name)
-            } else {
-                to.to_owned()
-            };
-            vec![Download {
-                source: from.clone(),
-                size: found.size_bytes,
-                destination,
-            }]
-        }
-        true => {
-            let tree = remote_tree::walk(&remote, from, parallel).await?;
-            for names in &tree.directories {
-                let directory = to.join(names.iter().collect::<PathBuf>());
-                std::fs::create_dir_all(&directory)
-                    .map_err(|why| CommandError::local(directory.display(), why))?;
-            }
-            std::fs::create_dir_all(to).map_err(|why| CommandError::local(to.display(), why))?;
-            let download = |file: remote_tree::RemoteFile| Download {
-                destination: to.join(file.names.iter().collect::<PathBuf>()),
-                source: file.url,
-                size: file.size,
-            };
-            tree.files.into_iter().map(download).collect()
-        }
-    };
-    let names: Vec<String> = downloads
-        .iter()
-        .map(|download| download.destination.display().to_string())
-        .collect();
-    let progress = Arc::new(Progress::new());
-    let outcomes = shown(
-        &progress,
-        output,
-        download_all(&remote, downloads, options(args), &progress),
-    )
-    .await;
-    Ok(named(names, outcomes))
-}
-
-fn named(names: Vec<String>, outcomes: Vec<Result<FileOutcome, RemoteError>>) -> Vec<CopiedFile> {
-    let file = |(name, outcome): (String, Result<FileOutcome, RemoteError>)| CopiedFile {
-        name,
-        outcome: outcome
-            .map(|arrived| (arrived.how, arrived.size))
-            .map_err(CommandError::from),
-    };
-    names.into_iter().zip(outcomes).map(file).collect()
-}
-
-#[derive(Debug, Default, Serialize)]
-struct CopyReport {
-    files: usize,
-    copied: usize,
-    skipped: usize,
-    bytes: Bytes,
-    seconds: f64,
-    bytes_per_second: Option<Rate>,
-    failed: Vec<FailedCopy>,
-}
-
-#[derive(Debug, Serialize)]
-struct FailedCopy {
-    name: String,
-    error: String,
-}
-
-/// Reports; the error of a single file is the command's, of several the gravest kind.
-fn conclude(files: Vec<CopiedFile>, elapsed: Duration, output: Output) -> Result<(), CommandError> {
-    let total = files.len();
-    let mut report = CopyReport {
-        files: total,
-        seconds: elapsed.as_secs_f64(),
-        ..CopyReport::default()
-    };
-    let mut errors = Vec::new();
-    for file in files {
-        match file.outcome {
-            Ok((CopyResult::Skipped, _)) => report.skipped += 1,
-            Ok((CopyResult::Copied, size)) => {
-                report.copied += 1;
-                report.bytes.0 += size.0;
-            }
-            Err(why) => {
-                report.failed.push(FailedCopy {
-                    name: file.name,
-                    error: why.to_string(),
-                });
-                errors.push(why);
-            }
+    remote.make_directories(top).await?;
+    let mut failed = Vec::new();
+    for names in directories {
+        let made = match below(top, &names) {
+            Ok(url) => remote.make_directory(&url).await.map(drop),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = made {
+            failed.push(CopiedFile::failed(names.join("/"), why.into()));
         }
     }
-    report.bytes_per_second = Rate::over(report.bytes, elapsed);
-    if total == 1
-        && let Some(why) = errors.pop()
-    {
-        return Err(why);
-    }
-    let outcome = match errors
-        .iter()
-        .any(|why| why.exit_code() == VERIFICATION_FAILED)
-    {
-        _ if errors.is_empty() => Ok(()),
-        true => Err(CommandError::Verification(format!(
-            "{} of {total} files failed",
-            errors.len()
-        ))),
-        false => Err(CommandError::SomeFailed(format!(
-            "{} of {total} files failed",
-            errors.len()
-        ))),
-    };
-    output.conclude(&report, || summary(&report), outcome)
-}
-
-fn summary(report: &CopyReport) -> String {
-    let mut text: String = report
-        .failed
-        .iter()
-        .map(|failed| format!("failed: {}\n", failed.error))
-        .collect();
-    let rate = report.bytes_per_second;
-    let rate = rate.map_or_else(String::new, |rate| format!(" ({rate})"));
-    text += &format!(
-        "{}, {} copied in {:.1}{rate}",
-        plural(report.copied as u64, "file"),
-        report.bytes,
-        TimeSpan(Duration::from_secs_f64(report.seconds))
-    );
-    if report.skipped > 0 {
-        text += &format!(", {} already there", report.skipped);
-    }
-    text + "\n"
+    Ok(failed)
 }
 
 #[cfg(test)]
@@ -389,5 +348,19 @@ mod tests {
         for bad in ["ftp://se/f", "https://u:p@se/f"] {
             assert!(CopyEnd::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_interruption_says_what_is_done_and_what_is_kept() {
+        assert_eq!(stopped(0, 0, 0), "stopped before the first file");
+        assert_eq!(
+            stopped(3, 10, 0),
+            "stopped: 3 of 10 files done; run the same command again to copy the rest"
+        );
+        assert_eq!(
+            stopped(0, 1, 1),
+            "stopped: 0 of 1 file done, and the received part of 1 more large file is kept; run the same command again \
+             to continue"
+        );
     }
 }

@@ -26,6 +26,7 @@ use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, Totals, Trans
 use penstock_field_tools::verify::{ExpectedCopy, Verification, verify_all};
 use penstock_journal::JournalReader;
 use penstock_model::text::plural;
+use penstock_model::text::plural;
 use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, TimeSpan, Timestamp, TransferId};
 use penstock_observe::BandwidthReport;
 use penstock_persistence::journal::SqliteReader;
@@ -157,11 +158,7 @@ async fn load(
     for names in &data.directories {
         remote.make_directories(&below(to, names)?).await?;
     }
-    let options = Options {
-        parallel: PARALLEL,
-        existing: ExistingCopy::Replace,
-        algorithm: ChecksumAlgorithm::Adler32,
-    };
+    let options = Options::new(PARALLEL, ExistingCopy::Replace, ChecksumAlgorithm::Adler32);
     let progress = Arc::new(Progress::new());
     let outcomes = shown(
         &progress,

@@ -6,10 +6,12 @@ use crate::commands::batch_result::BatchResult;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_field_tools::remote::{DirectoryOutcome, Info, Remote};
+use penstock_field_tools::path_filter::PathFilter;
+use penstock_field_tools::remote::{DirectoryOutcome, Info, Remote, Wanted};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
-use penstock_model::text::one_line;
+use penstock_model::text::{one_line, plural};
+use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Timestamp};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
@@ -43,34 +45,90 @@ pub async fn ls(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(
-        std::slice::from_ref(&args.url),
+        &args.urls,
         Purpose::Read,
         &args.access,
         environment,
         LISTINGS,
     )?;
-    let rows: Vec<(String, Info)> = match args.recursive {
-        false => remote
-            .list(&args.url)
-            .await?
-            .into_iter()
-            .map(|info| (info.name.clone(), info))
-            .collect(),
-        true => {
-            let tree = remote_tree::walk(&remote, &args.url, LISTINGS).await?;
-            tree.files
-                .into_iter()
-                .map(|file| (file.names.join("/"), file.info))
-                .collect()
+    let mut rows = BatchResult::new();
+    let has_headings = args.urls.len() > 1;
+    for url in &args.urls {
+        let (found, problems) = match rows_of(&remote, url, args.recursive).await {
+            Ok(found) => found,
+            Err(why) => {
+                rows.add(url, Err(why.into()));
+                continue;
+            }
+        };
+        for why in problems {
+            rows.add(url, Err(CommandError::from(why)));
         }
+        for (number, (name, info)) in found.into_iter().enumerate() {
+            let heading = (has_headings && number == 0).then(|| redact(url.as_str()));
+            rows.add(
+                url,
+                Ok(Row {
+                    info,
+                    name,
+                    heading,
+                }),
+            );
+        }
+    }
+    let not_listed = |count| format!("{} could not be listed", plural(count as u64, "place"));
+    rows.conclude_as(output, not_listed, |rows| {
+        rows.iter().map(|row| row.line(args.long)).collect()
+    })
+}
+
+/// One line of a listing.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    info: Info,
+    #[serde(skip)]
+    name: String,
+    /// What stands above it, when several things are listed.
+    #[serde(skip)]
+    heading: Option<String>,
+}
+
+impl Row {
+    fn line(&self, long: bool) -> String {
+        let heading = self.heading.as_ref().map(|url| format!("{url}:\n"));
+        heading.unwrap_or_default() + &listing_line(&self.name, &self.info, long)
+    }
+}
+
+/// What is in a directory, by name, and what could not be looked at.
+async fn rows_of(
+    remote: &Remote,
+    url: &Url,
+    is_recursive: bool,
+) -> Result<(Vec<(String, Info)>, Vec<RemoteError>), RemoteError> {
+    if !is_recursive {
+        let listing = remote.list(url).await?;
+        let unnameable = listing.unnameable.into_iter().map(|href| {
+            RemoteError::nonsense(url, format!("it lists '{href}', which is not a valid path"))
+        });
+        let entries = listing.entries.into_iter();
+        let rows = entries.map(|info| (info.name.clone(), info)).collect();
+        return Ok((rows, unnameable.collect()));
+    }
+    let tree = remote_tree::walk(remote, url, LISTINGS, &PathFilter::default()).await?;
+    let named = |names: &[String], info: Info| match names.is_empty() {
+        true => (info.name.clone(), info),
+        false => (names.join("/"), info),
     };
-    let infos: Vec<&Info> = rows.iter().map(|(_, info)| info).collect();
-    output.show(&infos, || {
-        rows.iter()
-            .map(|(name, info)| listing_line(name, info, args.long))
-            .collect()
-    });
-    Ok(())
+    let directories = tree.directories.into_iter();
+    let directories = directories.map(|found| named(&found.names, found.info));
+    let files = tree.files.into_iter();
+    let mut rows: Vec<(String, Info)> = directories
+        .chain(files.map(|file| named(&file.names, file.info)))
+        .collect();
+    rows.sort_by(|(a, _), (b, _)| a.split('/').cmp(b.split('/')));
+    Ok((rows, tree.problems))
 }
 
 fn listing_line(name: &str, info: &Info, long: bool) -> String {
@@ -211,43 +269,82 @@ fn not_a_file(url: &Url) -> CommandError {
 }
 
 /// `penstock cat`.
-pub async fn cat(args: UrlArgs, environment: &Environment) -> Result<(), CommandError> {
+pub async fn cat(
+    args: UrlArgs,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
+    let mut failed = Vec::new();
     for url in &args.urls {
-        let mut answer = remote.get(url, CAT_CHECKSUM).await?;
-        let told = digest::parse(&answer.headers).unwrap_or_default();
-        // A page that lists a directory has no checksum.
-        if told.is_empty() && is_directory(&remote, url).await {
-            return Err(not_a_file(url));
-        }
-        let mut hasher = Hasher::new(&[CAT_CHECKSUM]);
-        let mut block = vec![0; 256 << 10];
-        loop {
-            let length = answer.read(&mut block).await.map_err(RemoteError::from)?;
-            if length == 0 {
-                break;
-            }
-            hasher.update(&block[..length]);
-            match std::io::stdout().write_all(&block[..length]) {
-                Ok(()) => {}
-                // `penstock cat … | head` has seen enough.
-                Err(why) if why.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-                Err(why) => return Err(CommandError::local("standard output", why)),
-            }
-        }
-        let found = hasher.finish().swap_remove(0);
-        if let Some(told) = told
-            .iter()
-            .find(|told| told.algorithm() == CAT_CHECKSUM && **told != found)
-        {
-            return Err(CommandError::Verification(format!(
-                "{url}: the received data has {found}, but the storage element reports {told}; do not use this data"
-            )));
+        let read = cat_one(&remote, url).await;
+        match read {
+            Ok(Reader::Reads) => {}
+            // `penstock cat … | head` has seen enough.
+            Ok(Reader::Gone) => break,
+            // Nothing can be written any more.
+            Err(why @ CommandError::Local(_)) => return Err(why),
+            Err(why) => failed.push(why),
         }
     }
     std::io::stdout()
         .flush()
-        .map_err(|why| CommandError::local("standard output", why))
+        .map_err(|why| CommandError::local("standard output", why))?;
+    if args.urls.len() == 1 {
+        return failed.pop().map_or(Ok(()), Err);
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    // What was read stands on standard output.
+    let errors: Vec<String> = failed.iter().map(ToString::to_string).collect();
+    for why in errors.iter().filter(|_| !output.json) {
+        Output::error(why);
+    }
+    let codes: Vec<u8> = failed.iter().map(CommandError::exit_code).collect();
+    let text = format!("{} of {} failed", failed.len(), args.urls.len());
+    Err(output.failure(&errors, String::new, CommandError::several(text, &codes)))
+}
+
+/// Whether somebody reads on.
+enum Reader {
+    Reads,
+    Gone,
+}
+
+async fn cat_one(remote: &Remote, url: &Url) -> Result<Reader, CommandError> {
+    let mut answer = remote.get(url, CAT_CHECKSUM, Wanted::Whole).await?;
+    let told = digest::parse(&answer.headers).unwrap_or_default();
+    // A page that lists a directory has no checksum.
+    if told.is_empty() && is_directory(remote, url).await {
+        return Err(not_a_file(url));
+    }
+    let mut hasher = Hasher::new(&[CAT_CHECKSUM]);
+    let mut block = vec![0; 256 << 10];
+    loop {
+        let length = answer.read(&mut block).await.map_err(RemoteError::from)?;
+        if length == 0 {
+            break;
+        }
+        hasher.update(&block[..length]);
+        match std::io::stdout().write_all(&block[..length]) {
+            Ok(()) => {}
+            Err(why) if why.kind() == std::io::ErrorKind::BrokenPipe => {
+                return Ok(Reader::Gone);
+            }
+            Err(why) => return Err(CommandError::local("standard output", why)),
+        }
+    }
+    let found = hasher.finish().swap_remove(0);
+    if let Some(told) = told
+        .iter()
+        .find(|told| told.algorithm() == CAT_CHECKSUM && **told != found)
+    {
+        return Err(CommandError::Verification(format!(
+            "{url}: the received data has {found}, but the storage element reports {told}; do not use this data"
+        )));
+    }
+    Ok(Reader::Reads)
 }
 
 #[derive(Serialize)]

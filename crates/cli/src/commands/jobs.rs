@@ -5,6 +5,7 @@ pub mod end_tokens;
 pub mod explain;
 pub mod find;
 pub mod incidents;
+pub mod live;
 pub mod nodes;
 mod record_choice;
 pub mod submit;
@@ -12,6 +13,7 @@ mod totals;
 pub mod wait;
 
 use self::explain::FileGroup;
+use self::live::{LiveBytes, Moving};
 use self::totals::JobTotals;
 use crate::args::parse_url;
 use crate::args::{CancelArgs, ListArgs, ServiceArgs, StatusArgs};
@@ -162,6 +164,12 @@ struct StatusReport {
     /// Of a job that has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     totals: Option<JobTotals>,
+    /// What moves now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moving: Option<Moving>,
+    /// The same of each file.
+    #[serde(skip)]
+    live: LiveBytes,
     /// Why files wait that do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     waiting: Vec<FileGroup>,
@@ -198,7 +206,13 @@ async fn status_of_one(
         true => explain::waiting(service, id).await?,
         false => Vec::new(),
     };
+    let live = match job.is_terminal() {
+        true => LiveBytes::default(),
+        false => LiveBytes::of(service, &[job.job_id.clone()]).await,
+    };
     Ok(StatusReport {
+        moving: live.of_job(&job.job_id),
+        live,
         job,
         files: with_files.then_some(files),
         totals,
@@ -211,14 +225,19 @@ fn status_text(report: &StatusReport) -> String {
     if let Some(totals) = &report.totals {
         text += &format!("  {}\n", totals.text());
     }
+    if let Some(moving) = &report.moving {
+        text += &format!("  {}\n", moving.text());
+    }
     for group in &report.waiting {
         text += &format!("  {}\n", group.line());
     }
     for file in report.files.iter().flatten() {
-        let size = file
-            .filesize
-            .map(|size| format!(" {}", Bytes(size)))
-            .unwrap_or_default();
+        let moving = report.live.of_file(file.file_id);
+        let size = match (moving, file.filesize) {
+            (Some(moving), _) => format!(" {}", moving.amounts()),
+            (None, Some(size)) => format!(" {}", Bytes(size)),
+            (None, None) => String::new(),
+        };
         let reason = file.reason.as_ref().filter(|reason| !reason.is_empty());
         let reason = reason
             .map(|reason| format!("\n      {}", one_line(reason)))
@@ -258,6 +277,21 @@ fn job_line(job: &JobInfo) -> String {
     )
 }
 
+#[derive(Serialize)]
+struct ListedJob {
+    #[serde(flatten)]
+    job: JobInfo,
+    /// What moves now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moving: Option<Moving>,
+}
+
+fn listed_line(listed: &ListedJob) -> String {
+    let moving = listed.moving.as_ref();
+    let moving = moving.map(|moving| format!("  {}\n", moving.text()));
+    job_line(&listed.job) + &moving.unwrap_or_default()
+}
+
 /// `penstock list`.
 pub async fn list(
     args: ListArgs,
@@ -266,10 +300,20 @@ pub async fn list(
 ) -> Result<(), CommandError> {
     let service = connect(&args.service, Intent::Manage, environment)?;
     let jobs = service.list(&args.states, args.limit).await?;
+    let open = jobs.iter().filter(|job| !job.is_terminal());
+    let open: Vec<String> = open.map(|job| job.job_id.clone()).collect();
+    let live = LiveBytes::of(&service, &open).await;
+    let jobs: Vec<ListedJob> = jobs
+        .into_iter()
+        .map(|job| ListedJob {
+            moving: live.of_job(&job.job_id),
+            job,
+        })
+        .collect();
     output.show(&jobs, || match (jobs.is_empty(), args.states.is_empty()) {
         (true, true) => "no open jobs; list ended ones with --state FINISHED\n".to_owned(),
         (true, false) => "no jobs in this state\n".to_owned(),
-        (false, _) => jobs.iter().map(job_line).collect(),
+        (false, _) => jobs.iter().map(listed_line).collect(),
     });
     Ok(())
 }

@@ -143,7 +143,9 @@ impl Display {
 }
 
 fn sentence(reading: ProgressReading, elapsed: Duration) -> String {
-    let rate = Rate::over(reading.bytes_moved, elapsed);
+    // What was there before has not moved.
+    let moved = reading.bytes_moved.0.saturating_sub(reading.bytes_before.0);
+    let rate = Rate::over(Bytes(moved), elapsed);
     let left = reading.bytes_total.0.saturating_sub(reading.bytes_moved.0);
     let pace = match rate {
         None => String::new(),
@@ -170,6 +172,8 @@ mod tests {
             files_ended: 3,
             bytes_total: Bytes(10_000_000),
             bytes_moved: Bytes(4_000_000),
+            bytes_before: Bytes(0),
+            files_kept: 0,
         };
         assert_eq!(
             sentence(reading, Duration::from_secs(2)),
@@ -178,6 +182,14 @@ mod tests {
         assert_eq!(
             sentence(reading, Duration::from_secs(600)),
             "3/10 files, 4.0 MB/10.0 MB, 6.7 kB/s, 15 min 1 s left"
+        );
+        let resumed = ProgressReading {
+            bytes_before: Bytes(3_000_000),
+            ..reading
+        };
+        assert_eq!(
+            sentence(resumed, Duration::from_secs(2)),
+            "3/10 files, 4.0 MB/10.0 MB, 500.0 kB/s, 12 s left"
         );
         assert_eq!(
             sentence(reading, Duration::ZERO),

@@ -253,7 +253,7 @@ fn of_several_files_those_that_can_be_are_done_and_the_others_are_named() {
     }
     let three = |command: &str| {
         let output = run(&[command, &a, &none, &b, "--dir", &dir]);
-        assert_eq!(output.status.code(), Some(1), "{command}");
+        assert_eq!(output.status.code(), Some(4), "{command}");
         let (printed, said) = (text(&output.stdout), text(&output.stderr));
         assert!(
             printed.contains(&format!("failed: {none} does not exist")),

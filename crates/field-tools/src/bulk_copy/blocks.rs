@@ -60,6 +60,32 @@ impl Blocks {
         Blocks { next }
     }
 
+    /// Begins behind the first `offset` bytes of a file, which are read for the checksum alone.
+    pub async fn start_at(
+        path: PathBuf,
+        offset: u64,
+        length: u64,
+        algorithm: ChecksumAlgorithm,
+    ) -> io::Result<Blocks> {
+        let passed = spawn_blocking(move || {
+            let mut state = ReadState {
+                source: OpenSource::File(File::open(path)?),
+                hasher: Hasher::new(&[algorithm]),
+                remaining: offset,
+            };
+            let mut block = Vec::new();
+            while state.remaining > 0 {
+                let made = state.make(block)?;
+                (state, block) = (made.state, made.block);
+            }
+            state.remaining = length.saturating_sub(offset);
+            Ok::<_, io::Error>((state, block))
+        });
+        let (state, block) = passed.await.map_err(io::Error::other)??;
+        let next = spawn_blocking(move || state.make(block));
+        Ok(Blocks { next })
+    }
+
     /// The next block and the reader of those after it; at the end, the checksum. `spare` is a buffer to fill
     /// anew.
     pub async fn next(self, spare: Option<Vec<u8>>) -> io::Result<Next> {
@@ -122,5 +148,38 @@ impl ReadState {
         self.hasher.update(&block);
         self.remaining -= block.len() as u64;
         Ok(MadeBlock { state: self, block })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_passed_over_counts_for_the_checksum_and_is_not_given() {
+        let file = tempfile::NamedTempFile::new().expect("made");
+        let content: Vec<u8> = (0..3 * BLOCK_BYTES + 17).map(|n| (n % 251) as u8).collect();
+        std::fs::write(file.path(), &content).expect("written");
+        let length = content.len() as u64;
+        let whole = Source::File(file.path().to_owned());
+        let algorithm = ChecksumAlgorithm::Adler32;
+        let expected = checksum_of(whole, length, algorithm).await.expect("read");
+        for offset in [0, 1, BLOCK_BYTES as u64, 2 * BLOCK_BYTES as u64 + 5, length] {
+            let path = file.path().to_owned();
+            let blocks = Blocks::start_at(path, offset, length, algorithm).await;
+            let mut blocks = blocks.expect("read");
+            let mut got = Vec::new();
+            let checksum = loop {
+                match blocks.next(None).await.expect("read") {
+                    Next::Block(block, rest) => {
+                        got.extend_from_slice(&block);
+                        blocks = rest;
+                    }
+                    Next::End(checksum) => break checksum,
+                }
+            };
+            assert_eq!(checksum, expected, "{offset}");
+            assert!(got == content[offset as usize..], "{offset}");
+        }
     }
 }

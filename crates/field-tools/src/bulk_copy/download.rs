@@ -1,14 +1,19 @@
-//! One file down: into a temporary file beside its place, compared, then renamed into place.
+//! One file down: into a part beside its place, compared, then renamed into place. Of a large file only what is missing is
+//! asked for, as long as it is still the same.
 
 use super::blocks::{BLOCK_BYTES, Source, checksum_of};
-use super::{CopyResult, FileOutcome, Options, keep_or_copy, with_retries};
-use crate::progress::Progress;
-use crate::remote::Remote;
+use super::part::{Origin, Part};
+use super::{
+    Context, CopyResult, Existing, FileOutcome, keep_or_copy, while_it_advances, with_retries,
+};
+use crate::remote::{Wanted, strong_etag};
 use crate::remote_error::RemoteError;
+use http::StatusCode;
 use penstock_model::{Bytes, Checksum};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::ClientResponse;
+use penstock_protocol::ranges::content_range;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,104 +31,220 @@ pub struct Download {
     pub destination: PathBuf,
 }
 
-pub(super) async fn run(
-    remote: &Remote,
-    file: &Download,
-    options: Options,
-    progress: &Progress,
-) -> Result<FileOutcome, RemoteError> {
-    let find = find_existing(remote, file, options);
-    let copy = || fetch(remote, file, options, progress);
-    keep_or_copy(options.existing, progress, find, copy).await
+pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcome, RemoteError> {
+    let copy = |_| async move {
+        let reached = AtomicU64::new(0);
+        while_it_advances(
+            || reached.load(Ordering::Relaxed),
+            RemoteError::is_transient,
+            || fetch(context, file, &reached),
+        )
+        .await
+    };
+    keep_or_copy(context, || find(context, file), copy).await
 }
 
-/// The file as it is here already; `None` when there is none. An error when its content is another.
-async fn find_existing(
-    remote: &Remote,
-    file: &Download,
-    options: Options,
-) -> Result<Option<FileOutcome>, RemoteError> {
-    let Ok(here) = std::fs::metadata(&file.destination) else {
-        return Ok(None);
+/// What is here already.
+pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing, RemoteError> {
+    let algorithm = context.options.algorithm;
+    let here = match std::fs::metadata(&file.destination) {
+        Ok(here) => here,
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Existing::Nothing),
+        Err(why) => return Err(RemoteError::local(&file.destination)(why)),
     };
-    let exists = || RemoteError::Exists(file.destination.display().to_string());
-    let seen = with_retries(|| remote.head(&file.source, options.algorithm)).await?;
-    let seen = seen.ok_or_else(|| RemoteError::not_found(file.source.to_string()))?;
+    let other = || Existing::Other(file.destination.display().to_string());
     let size = Bytes(here.len());
-    if !here.is_file() || seen.size.is_some_and(|there| there != size) {
-        return Err(exists());
+    if !here.is_file() || file.size.is_some_and(|there| there != size) {
+        return Ok(other());
     }
-    let checksum = checksum_of(
-        Source::File(file.destination.clone()),
-        size.0,
-        options.algorithm,
-    )
-    .await
-    .map_err(at(&file.destination))?;
+    let seen = with_retries(|| context.remote.head(&file.source, algorithm)).await?;
+    let seen = seen.ok_or_else(|| RemoteError::not_found(file.source.to_string()))?;
+    if seen.size.is_some_and(|there| there != size) {
+        return Ok(other());
+    }
+    let checksum = checksum_of(Source::File(file.destination.clone()), size.0, algorithm).await;
+    let checksum = checksum.map_err(RemoteError::local(&file.destination))?;
     match seen.checksums.contains(&checksum) {
-        true => Ok(Some(FileOutcome {
+        true => Ok(Existing::Same(FileOutcome {
             size,
             checksum,
             how: CopyResult::Skipped,
         })),
-        false => Err(exists()),
+        false => Ok(other()),
     }
 }
 
+/// What an attempt has brought.
+enum Fetched {
+    Whole(FileOutcome),
+    /// What an earlier one had left is no part of this file.
+    Stale,
+}
+
+/// What an attempt has told the progress.
+#[derive(Default)]
+struct Counted {
+    found: u64,
+    moved: u64,
+    /// It stays here also when the attempt has failed.
+    is_kept: bool,
+}
+
+/// One attempt. `reached` is told how many bytes are kept here.
 async fn fetch(
-    remote: &Remote,
+    context: &Context,
     file: &Download,
-    options: Options,
-    progress: &Progress,
+    reached: &AtomicU64,
 ) -> Result<FileOutcome, RemoteError> {
-    let mut got = 0;
-    let outcome = receive(remote, file, options, |bytes| {
-        got += bytes;
-        progress.moved(bytes);
-    })
-    .await;
-    if outcome.is_err() {
-        progress.take_back(got);
+    for _ in 0..2 {
+        let mut counted = Counted::default();
+        let fetched = receive(context, file, &mut counted).await;
+        if !matches!(fetched, Ok(Fetched::Whole(_))) {
+            context.progress.take_back(counted.moved);
+            context.progress.lose(counted.found);
+        }
+        if counted.is_kept {
+            reached.store(counted.found + counted.moved, Ordering::Relaxed);
+        }
+        match fetched? {
+            Fetched::Whole(outcome) => return Ok(outcome),
+            Fetched::Stale => tracing::debug!(path = %file.destination.display(), "begins anew"),
+        }
     }
-    outcome
+    let detail = "it changed while it was read";
+    Err(RemoteError::nonsense(&file.source, detail))
 }
 
 async fn receive(
-    remote: &Remote,
+    context: &Context,
     file: &Download,
-    options: Options,
-    moved: impl FnMut(u64),
-) -> Result<FileOutcome, RemoteError> {
-    let answer = remote.get(&file.source, options.algorithm).await?;
-    let told = digest::parse(&answer.headers)
-        .map_err(|why| RemoteError::nonsense(&file.source, why.to_string()))?
-        .into_iter()
-        .find(|told| told.algorithm() == options.algorithm);
-    let name = file.destination.display().to_string();
-    let part = PartialFile::create(&file.destination).map_err(at(&file.destination))?;
-    let (size, checksum) = write_body(
-        answer,
-        part.file.try_clone().map_err(at(&part.path))?,
-        options,
-        moved,
-    )
-    .await
-    .map_err(|why| why.into_error(&part.path))?;
+    counted: &mut Counted,
+) -> Result<Fetched, RemoteError> {
+    let (algorithm, destination) = (context.options.algorithm, &file.destination);
+    let mut part = Part::open(destination).map_err(RemoteError::local(destination))?;
+    let path = part.path.clone();
+    let here = || RemoteError::local(&path);
+    let known = part.origin(&file.source);
+    let mut hasher = Hasher::new(&[algorithm]);
+    let answer = match ask(context, file, known.as_ref()).await {
+        Err(why) if why.status() == Some(StatusCode::RANGE_NOT_SATISFIABLE) => {
+            part.discard();
+            return Ok(Fetched::Stale);
+        }
+        answer => answer?,
+    };
+    let told = match &answer {
+        Some(answer) => told_checksum(context, file, answer)?,
+        None => None,
+    };
+    match (&known, &answer) {
+        (_, Some(answer)) if answer.status != StatusCode::PARTIAL_CONTENT => {
+            let etag = strong_etag(&answer.headers);
+            let size = answer.content_length().map(Bytes);
+            let origin = size.map(|size| Origin::new(&file.source, etag, size));
+            part.begin(origin.as_ref()).map_err(here())?;
+        }
+        (Some((origin, length)), answer) => {
+            let is_other = |answer| !brings_rest(answer, *length, origin);
+            if answer.as_ref().is_some_and(is_other) {
+                part.discard();
+                return Ok(Fetched::Stale);
+            }
+            (part, hasher) = went_on(part, *length, hasher).await?;
+            counted.found = *length;
+            context.progress.found(*length);
+        }
+        (None, _) => {
+            let detail = "the server sent a part of the file when asked for the whole file";
+            return Err(RemoteError::nonsense(&file.source, detail));
+        }
+    }
+    counted.is_kept = part.is_kept();
+    if let Some(answer) = answer {
+        let kept = part.is_kept().then(|| context.progress.keeping());
+        let writing = part.file.try_clone().map_err(here())?;
+        let written = write_body(context, answer, writing, hasher, &mut counted.moved).await;
+        drop(kept);
+        hasher = written.map_err(|why| why.into_error(&path))?;
+    }
+    let checksum = hasher.finish().swap_remove(0);
     let expected = match told {
         Some(told) => told,
         // A server may tell checksums to HEAD only.
-        None => remote.checksum(&file.source, options.algorithm).await?,
+        None => context.remote.checksum(&file.source, algorithm).await?,
     };
     if expected != checksum {
-        return Err(RemoteError::differs(&name, &expected, &checksum));
+        part.discard();
+        counted.is_kept = false;
+        let name = destination.display().to_string();
+        return match counted.found {
+            0 => Err(RemoteError::differs(&name, &expected, &checksum)),
+            _ => Ok(Fetched::Stale),
+        };
     }
-    part.put_in_place(&file.destination)
-        .map_err(at(&file.destination))?;
-    Ok(FileOutcome {
-        size,
+    part.put_in_place(destination)
+        .map_err(RemoteError::local(destination))?;
+    Ok(Fetched::Whole(FileOutcome {
+        size: Bytes(counted.found + counted.moved),
         checksum,
-        how: CopyResult::Copied,
+        how: CopyResult::behind(counted.found),
+    }))
+}
+
+/// Asks for what is missing; `None`: nothing is, but the comparison.
+async fn ask(
+    context: &Context,
+    file: &Download,
+    known: Option<&(Origin, u64)>,
+) -> Result<Option<ClientResponse>, RemoteError> {
+    let wanted = match known {
+        Some((origin, length)) if *length == origin.size.0 => return Ok(None),
+        Some((origin, length)) => Wanted::From {
+            offset: *length,
+            etag: origin.etag.as_deref(),
+        },
+        None => Wanted::Whole,
+    };
+    let algorithm = context.options.algorithm;
+    let answer = context.remote.get(&file.source, algorithm, wanted).await?;
+    Ok(Some(answer))
+}
+
+/// Whether an answer brings what is missing of a file, and that is the file of which the beginning is here.
+fn brings_rest(answer: &ClientResponse, length: u64, origin: &Origin) -> bool {
+    content_range(&answer.headers).is_some_and(|range| {
+        let is_same_size = range.size.is_none_or(|size| size == origin.size.0);
+        range.first == length && range.end == origin.size.0 && is_same_size
     })
+}
+
+fn told_checksum(
+    context: &Context,
+    file: &Download,
+    answer: &ClientResponse,
+) -> Result<Option<Checksum>, RemoteError> {
+    let told = digest::parse(&answer.headers)
+        .map_err(|why| RemoteError::nonsense(&file.source, why.to_string()))?;
+    let mut told = told.into_iter();
+    Ok(told.find(|told| told.algorithm() == context.options.algorithm))
+}
+
+/// Reads what is here already, off the async threads.
+async fn went_on(
+    mut part: Part,
+    length: u64,
+    mut hasher: Hasher,
+) -> Result<(Part, Hasher), RemoteError> {
+    let path = part.path.clone();
+    let reading = spawn_blocking(move || {
+        let read = part.go_on(length, &mut hasher);
+        read.map(|()| (part, hasher))
+    });
+    let read = reading
+        .await
+        .map_err(io::Error::other)
+        .and_then(|read| read);
+    read.map_err(RemoteError::local(&path))
 }
 
 /// Trouble on either side of a copy.
@@ -136,92 +257,59 @@ impl CopyError {
     fn into_error(self, path: &Path) -> RemoteError {
         match self {
             CopyError::There(why) => why,
-            CopyError::Here(why) => at(path)(why),
+            CopyError::Here(why) => RemoteError::local(path)(why),
         }
     }
 }
 
-/// Writes the body of an answer while the next block of it is read.
+/// Writes the body of an answer while the next block of it is read. Gives the hasher back.
 async fn write_body(
+    context: &Context,
     mut answer: ClientResponse,
     mut file: File,
-    options: Options,
-    mut moved: impl FnMut(u64),
-) -> Result<(Bytes, Checksum), CopyError> {
-    let mut hasher = Hasher::new(&[options.algorithm]);
+    mut hasher: Hasher,
+    moved: &mut u64,
+) -> Result<Hasher, CopyError> {
     let (mut block, mut spare) = (vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]);
-    let mut size = 0;
-    let mut length = fill(&mut answer, &mut block).await?;
+    let mut length = fill(context, &mut answer, &mut block).await?;
     while length > 0 {
         let writing = spawn_blocking(move || {
             hasher.update(&block[..length]);
             let written = file.write_all(&block[..length]);
             (written, file, hasher, block)
         });
-        let next = fill(&mut answer, &mut spare).await;
+        let next = fill(context, &mut answer, &mut spare).await;
         let written = writing
             .await
             .map_err(|why| CopyError::Here(io::Error::other(why)))?;
         written.0.map_err(CopyError::Here)?;
         (file, hasher) = (written.1, written.2);
-        moved(length as u64);
-        size += length as u64;
+        *moved += length as u64;
+        context.progress.moved(length as u64);
         block = std::mem::replace(&mut spare, written.3);
         length = next?;
     }
-    let checksum = hasher.finish().swap_remove(0);
-    Ok((Bytes(size), checksum))
+    Ok(hasher)
 }
 
 /// Reads until the block is full or the body ends.
-async fn fill(answer: &mut ClientResponse, block: &mut [u8]) -> Result<usize, CopyError> {
+async fn fill(
+    context: &Context,
+    answer: &mut ClientResponse,
+    block: &mut [u8],
+) -> Result<usize, CopyError> {
+    let bandwidth = &context.options.bandwidth;
     let mut length = 0;
     while length < block.len() {
-        match answer.read(&mut block[length..]).await {
+        let wanted = bandwidth.piece(block.len() - length).max(1);
+        match answer.read(&mut block[length..length + wanted]).await {
             Ok(0) => break,
-            Ok(count) => length += count,
+            Ok(count) => {
+                length += count;
+                bandwidth.pass(count).await;
+            }
             Err(why) => return Err(CopyError::There(why.into())),
         }
     }
     Ok(length)
-}
-
-static NEXT_PART: AtomicU64 = AtomicU64::new(0);
-
-/// A file that is being written, removed unless it is put in place.
-struct PartialFile {
-    file: File,
-    path: PathBuf,
-}
-
-impl PartialFile {
-    fn create(destination: &Path) -> io::Result<PartialFile> {
-        let directory = destination.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(directory)?;
-        // The name of the destination may be as long as names can be, so it cannot be part of this one.
-        let number = NEXT_PART.fetch_add(1, Ordering::Relaxed);
-        let path = directory.join(format!(".penstock-{}-{number}.part", std::process::id()));
-        let file = File::create(&path)?;
-        Ok(PartialFile { file, path })
-    }
-
-    /// Durable first, then visible.
-    fn put_in_place(self, destination: &Path) -> io::Result<()> {
-        self.file.sync_all()?;
-        std::fs::rename(&self.path, destination)
-    }
-}
-
-impl Drop for PartialFile {
-    fn drop(&mut self) {
-        // After the rename there is nothing left to remove.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn at(path: &Path) -> impl Fn(io::Error) -> RemoteError {
-    move |why| RemoteError::Local {
-        path: path.to_owned(),
-        why,
-    }
 }

@@ -1,13 +1,12 @@
 //! One file up: read, send, compare.
 
 use super::blocks::{Blocks, Next, Source, checksum_of};
-use super::{CopyResult, FileOutcome, Options, keep_or_copy, with_retries};
-use crate::progress::Progress;
-use crate::remote::Remote;
+use super::{Context, CopyResult, Existing, FileOutcome, with_retries};
+use crate::remote::Occupied;
 use crate::remote_error::RemoteError;
 use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum};
-use std::io;
+use penstock_protocol::http1::client;
 use std::path::PathBuf;
 use url::Url;
 
@@ -21,73 +20,102 @@ pub struct Upload {
     pub destination: Url,
 }
 
-pub(super) async fn run(
-    remote: &Remote,
-    file: &Upload,
-    options: Options,
-    progress: &Progress,
-) -> Result<FileOutcome, RemoteError> {
-    let find = find_existing(remote, file, options);
-    let copy = || write(remote, file, options, progress);
-    keep_or_copy(options.existing, progress, find, copy).await
-}
-
-/// The file as it is there already; `None` when there is none. An error when its content is another.
-async fn find_existing(
-    remote: &Remote,
-    file: &Upload,
-    options: Options,
-) -> Result<Option<FileOutcome>, RemoteError> {
-    let seen = with_retries(|| remote.head(&file.destination, options.algorithm)).await?;
+/// What is there already.
+pub(super) async fn find(context: &Context, file: &Upload) -> Result<Existing, RemoteError> {
+    let algorithm = context.options.algorithm;
+    let seen = with_retries(|| context.remote.head(&file.destination, algorithm)).await?;
     let Some(seen) = seen else {
-        return Ok(None);
+        return Ok(Existing::Nothing);
     };
-    let exists = || RemoteError::Exists(redact(file.destination.as_str()));
+    let other = || Existing::Other(redact(file.destination.as_str()));
     if seen.size.is_some_and(|size| size != file.size) {
-        return Err(exists());
+        return Ok(other());
     }
-    let checksum = checksum_of(file.source.clone(), file.size.0, options.algorithm).await;
-    let checksum = checksum.map_err(|why| unreadable(file, why))?;
+    let checksum = checksum_of(file.source.clone(), file.size.0, algorithm).await;
+    let checksum = checksum.map_err(RemoteError::local(&file.path()))?;
     match seen.checksums.contains(&checksum) {
-        true => Ok(Some(FileOutcome {
+        true => Ok(Existing::Same(FileOutcome {
             size: file.size,
             checksum,
             how: CopyResult::Skipped,
         })),
-        false => Err(exists()),
+        false => Ok(other()),
     }
 }
 
-async fn write(
-    remote: &Remote,
+/// The whole of it in one request.
+pub(super) async fn write(
+    context: &Context,
     file: &Upload,
-    options: Options,
-    progress: &Progress,
+    occupied: Occupied,
 ) -> Result<FileOutcome, RemoteError> {
+    let algorithm = context.options.algorithm;
+    let upload = context
+        .remote
+        .put(&file.destination, file.size, algorithm, occupied)
+        .await?;
+    let blocks = Blocks::start(file.source.clone(), file.size.0, algorithm);
     let mut sent = 0;
-    let outcome = send(remote, file, options, |bytes| {
-        sent += bytes;
-        progress.moved(bytes);
-    })
-    .await;
+    let outcome = send(context, file, upload, blocks, &mut sent).await;
     if outcome.is_err() {
-        progress.take_back(sent);
+        context.progress.take_back(sent);
     }
     let (checksum, told) = outcome?;
-    let found = match told
-        .into_iter()
-        .find(|told| told.algorithm() == options.algorithm)
-    {
+    verify(context, file, checksum, told).await
+}
+
+/// Sends blocks to their end. Gives back the checksum of all of the file, and those that the answer tells.
+pub(super) async fn send(
+    context: &Context,
+    file: &Upload,
+    mut upload: client::Upload,
+    mut blocks: Blocks,
+    sent: &mut u64,
+) -> Result<(Checksum, Vec<Checksum>), RemoteError> {
+    let bandwidth = &context.options.bandwidth;
+    let mut spare = None;
+    loop {
+        let next = blocks.next(spare.take()).await;
+        match next.map_err(RemoteError::local(&file.path()))? {
+            Next::Block(block, rest) => {
+                for piece in block.chunks(bandwidth.piece(block.len()).max(1)) {
+                    bandwidth.pass(piece.len()).await;
+                    upload.write_all(piece).await?;
+                    *sent += piece.len() as u64;
+                    context.progress.moved(piece.len() as u64);
+                }
+                spare = Some(block);
+                blocks = rest;
+            }
+            Next::End(checksum) => {
+                let told = context.remote.finish(&file.destination, upload).await?;
+                return Ok((checksum, told));
+            }
+        }
+    }
+}
+
+/// Compares what is there with what was sent.
+pub(super) async fn verify(
+    context: &Context,
+    file: &Upload,
+    checksum: Checksum,
+    told: Vec<Checksum>,
+) -> Result<FileOutcome, RemoteError> {
+    let algorithm = context.options.algorithm;
+    let mut told = told.into_iter();
+    let found = match told.find(|told| told.algorithm() == algorithm) {
         Some(told) => told,
         None => {
-            remote
-                .checksum(&file.destination, options.algorithm)
+            context
+                .remote
+                .checksum(&file.destination, algorithm)
                 .await?
         }
     };
     if found != checksum {
         // What is there is ours and wrong; that it may stay behind is said by the error of whoever reads it.
-        if let Err(why) = remote.delete(&file.destination).await {
+        if let Err(why) = context.remote.delete(&file.destination).await {
             tracing::warn!(%why, "the bad copy could not be removed");
         }
         return Err(RemoteError::differs(
@@ -103,39 +131,12 @@ async fn write(
     })
 }
 
-async fn send(
-    remote: &Remote,
-    file: &Upload,
-    options: Options,
-    mut moved: impl FnMut(u64),
-) -> Result<(Checksum, Vec<Checksum>), RemoteError> {
-    let mut upload = remote.put(&file.destination, file.size).await?;
-    let mut blocks = Blocks::start(file.source.clone(), file.size.0, options.algorithm);
-    let mut spare = None;
-    loop {
-        match blocks
-            .next(spare.take())
-            .await
-            .map_err(|why| unreadable(file, why))?
-        {
-            Next::Block(block, rest) => {
-                upload.write_all(&block).await?;
-                moved(block.len() as u64);
-                spare = Some(block);
-                blocks = rest;
-            }
-            Next::End(checksum) => {
-                let told = remote.finish(&file.destination, upload).await?;
-                return Ok((checksum, told));
-            }
+impl Upload {
+    /// What stands for its source in an error.
+    fn path(&self) -> PathBuf {
+        match &self.source {
+            Source::File(path) => path.clone(),
+            Source::Generated(plan) => PathBuf::from(&plan.name),
         }
     }
-}
-
-fn unreadable(file: &Upload, why: io::Error) -> RemoteError {
-    let path = match &file.source {
-        Source::File(path) => path.clone(),
-        Source::Generated(plan) => PathBuf::from(&plan.name),
-    };
-    RemoteError::Local { path, why }
 }

@@ -75,6 +75,7 @@ const STORAGE_ELEMENT: [&str; 47] = [
     "storage",
     "pool_files",
     "fsck",
+    "sync",
     "rebuild",
     "door",
     "door_threads",
@@ -175,11 +176,13 @@ const CLI_SITE: [&str; 17] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 25] = [
+const CLI_COMMANDS: [&str; 28] = [
     "progress",
     "batch_result",
     "access",
     "files",
+    "mv",
+    "space",
     "share",
     "copy",
     "jobs",

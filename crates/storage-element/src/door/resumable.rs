@@ -28,17 +28,14 @@ use penstock_persistence::namespace::{EntryId, MoverKind, MoverOutcome};
 use penstock_protocol::digest;
 use penstock_protocol::http1::server::{BodyError, Connection, Request};
 use penstock_protocol::resumable::{
-    InvalidUploadHeader, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, is_complete, length,
-    offset as offset_of,
+    InvalidUploadHeader, PARTIAL_UPLOAD, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_LIMIT,
+    UPLOAD_OFFSET, is_complete, length, offset as offset_of,
 };
 use std::sync::Arc;
 use std::time::Instant;
 use uuid::Uuid;
 
-const UPLOAD_LIMIT: HeaderName = HeaderName::from_static("upload-limit");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
-/// Draft §6: what a PATCH carries.
-const PARTIAL_UPLOAD: &str = "application/partial-upload";
 
 const TAKEN_OVER: &str = "another request has continued this upload";
 
@@ -56,6 +53,12 @@ pub(super) fn begins_upload(request: &Request) -> bool {
         .headers
         .get(UPLOAD_COMPLETE)
         .is_some_and(|value| value.as_bytes().trim_ascii() != b"?1")
+}
+
+/// What `OPTIONS` tells of uploads: that they can be begun, and how long an unfinished one stays.
+pub(super) fn offered(door: &Door) -> HeaderValue {
+    let left = door.storage.settings().limits.upload_expiry.as_secs();
+    HeaderValue::from_str(&format!("min-size=0, max-age={left}")).expect("digits are visible ASCII")
 }
 
 pub(super) async fn begin(

@@ -82,6 +82,8 @@ async fn options_tells_the_methods_to_anybody() {
     let response = site.send_bare("OPTIONS", "/anything", &[], b"").await;
     assert_eq!((response.status, response.header("dav")), (200, "1, 2"));
     assert_eq!(response.header("ms-author-via"), "DAV");
+    // Clients that send large files in pieces look for this first.
+    assert!(response.header("upload-limit").contains("max-age="));
     for method in [
         "GET",
         "HEAD",

@@ -1,5 +1,6 @@
 //! What a node shows to its clients: written by the loop while this node leads, and by the leader's word otherwise.
 
+use crate::agent::Progress;
 use crate::banned::Banned;
 use crate::overview::Overview;
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ pub(crate) struct PublishedState {
     knows_settings: AtomicBool,
     /// The live view, renewed once a second.
     pub(crate) overview: watch::Sender<Arc<Overview>>,
+    /// All that runs, while this node leads; the view has some of it only.
+    pub(crate) running: watch::Sender<Arc<Vec<Arc<Progress>>>>,
     /// The sequence number of the ledger's last durable entry, as far as is known here.
     pub(crate) committed: watch::Sender<u64>,
     /// Whom operators have banned.
@@ -34,6 +37,7 @@ impl PublishedState {
             settings: watch::Sender::default(),
             knows_settings: AtomicBool::new(false),
             overview: watch::Sender::default(),
+            running: watch::Sender::default(),
             committed: watch::Sender::default(),
             banned,
             writable: AtomicBool::new(true),

@@ -183,6 +183,7 @@ impl Connection {
             } => {
                 published.set_writable(writable);
                 published.committed.send_replace(committed);
+                published.running.send_replace(Arc::default());
                 published.overview.send_replace(Arc::new(*overview));
             }
             LeaderMessage::Keys(keys) => self.adopt(&keys.0),

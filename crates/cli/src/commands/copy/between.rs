@@ -1,23 +1,21 @@
 //! Copies between two storage elements: the transfer engine, in this process, for as long as the copy takes.
 
-use super::CopiedFile;
-use crate::args::CopyArgs;
+use super::report::{CopiedFile, IntendedFile};
+use super::{Found, Order, make_directories};
 use crate::commands::access::Purpose;
 use crate::commands::access::{Access, Need, audiences_of};
 use crate::commands::progress::shown;
-use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::output::Output;
 use penstock_decide::halting::HaltPolicy;
 use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::staging::StagingPolicy;
 use penstock_engine::EngineConfig;
 use penstock_engine::checked_submission::{NewJob, NewTransfer};
-use penstock_field_tools::bulk_copy::{CopyResult, each_of};
-use penstock_field_tools::progress::Progress;
+use penstock_field_tools::bulk_copy::{CopyResult, ExistingCopy, Intention, each_of};
 use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
-use penstock_field_tools::remote_tree;
+use penstock_field_tools::remote_tree::{self, RemoteTree};
+use penstock_model::url::redact;
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Failure, FileUrl, JobId,
     JobParameters, JobToken, Overwrite, Slots, TransferState, TuningPolicy, UserName, VoName,
@@ -31,7 +29,6 @@ use penstock_transfer_service::{
     AgentConfig, LinkSampling, Service, ServiceConfig, StoreBackend, TokenClients,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use url::Url;
@@ -51,6 +48,8 @@ struct Pair {
     source: Url,
     destination: Url,
     size: Option<Bytes>,
+    /// What is there may be replaced.
+    overwrite: bool,
 }
 
 /// The token for each end, if there is any.
@@ -59,15 +58,32 @@ struct Ends {
     destination: Option<String>,
 }
 
-pub(super) async fn run(
+pub struct BetweenPlan {
+    pub(super) remote: Remote,
+    pub(super) to: Url,
+    access: Access,
+    tokens: Ends,
+    from: Url,
+    is_tree: bool,
+    directories: Vec<Vec<String>>,
+    pairs: Vec<Pair>,
+    pub(super) found: Found,
+}
+
+pub(super) async fn find(
     from: &Url,
     to: &Url,
-    args: &CopyArgs,
-    environment: &Environment,
-    output: Output,
-) -> Result<Vec<CopiedFile>, CommandError> {
-    let parallel = usize::from(args.parallel);
-    let access = Access::open(&args.access, environment, parallel)?;
+    order: &Order<'_>,
+) -> Result<BetweenPlan, CommandError> {
+    if order.bulk.bwlimit.is_some() {
+        return Err(CommandError::Usage(
+            "--bwlimit limits what passes through this machine, but these files go from server to server; limit a storage \
+             element with penstock se set"
+                .to_owned(),
+        ));
+    }
+    let parallel = order.parallel();
+    let access = Access::open(&order.bulk.access, order.environment, parallel)?;
     let ends = [(from, Purpose::Read), (to, Purpose::Modify)];
     let remote = Remote::new(access.client.clone(), access.for_files(&ends)?);
     let [source_token, destination_token] = ends.map(|(url, purpose)| {
@@ -80,53 +96,123 @@ pub(super) async fn run(
         source: source_token?,
         destination: destination_token?,
     };
-    let pairs = find_pairs(&remote, from, to, parallel).await?;
-    let (mut files, missing) = match args.overwrite {
-        true => (Vec::new(), pairs),
-        false => split_existing(&remote, pairs, args).await,
+    let found = remote.stat(from).await?;
+    let mut plan = BetweenPlan {
+        remote,
+        to: to.clone(),
+        access,
+        tokens,
+        from: from.clone(),
+        is_tree: found.is_directory,
+        directories: Vec::new(),
+        pairs: Vec::new(),
+        found: Found::default(),
     };
-    if missing.is_empty() {
-        return Ok(files);
+    if found.is_directory {
+        let tree = remote_tree::walk(&plan.remote, from, parallel, &order.filter).await?;
+        plan.add_tree(tree);
+        return Ok(plan);
     }
-    let directory = tempfile::tempdir()
-        .map_err(|why| CommandError::local("cannot make a temporary directory", why))?;
-    let (stop, stopping) = watch::channel(false);
-    let config = ServiceConfig {
-        site: "copy".to_owned(),
-        sampling: LinkSampling::Recorded,
-        store: StoreBackend::Files {
-            journal: directory.path().join("copy.sqlite"),
-            delegations: directory.path().join("delegations.sqlite"),
-        },
-        keys: SealingKeys::of_this_process().map_err(engine_failed)?,
-        engine: engine_config(parallel),
-        agents: agent_config(&access, [from, to]),
-        gfal: None,
-        token_clients: TokenClients::default(),
-        banned: Banned::default(),
-        drain_grace: Duration::ZERO,
-    };
-    let service = Service::start(config, access.client, stopping)
-        .await
-        .map_err(engine_failed)?;
-    let progress = Arc::new(Progress::new());
-    let bytes = missing
-        .iter()
-        .filter_map(|pair| pair.size)
-        .map(|size| size.0)
-        .sum();
-    progress.expect(missing.len() as u64, Bytes(bytes));
-    let moved = shown(
-        &progress,
-        output,
-        move_all(&service, &missing, &tokens, args, &progress),
-    )
-    .await;
-    let _ = stop.send(true);
-    let ended = service.ended().await;
-    files.extend(moved?);
-    ended.map_err(engine_failed)?;
-    Ok(files)
+    plan.pairs.push(Pair {
+        source: from.clone(),
+        destination: super::place_of_file(&plan.remote, to, found.name).await?,
+        size: found.size_bytes,
+        overwrite: false,
+    });
+    Ok(plan)
+}
+
+impl BetweenPlan {
+    fn add_tree(&mut self, tree: RemoteTree) {
+        self.found = Found::of(&tree);
+        for file in tree.files {
+            match below(&self.to, &file.names) {
+                Ok(destination) => self.pairs.push(Pair {
+                    destination,
+                    source: file.url,
+                    size: file.size,
+                    overwrite: false,
+                }),
+                Err(why) => {
+                    let failed = CopiedFile::failed(redact(file.url.as_str()), why.into());
+                    self.found.failed.push(failed);
+                }
+            }
+        }
+        let directories = tree.directories.into_iter();
+        self.directories = directories.map(|directory| directory.names).collect();
+    }
+
+    pub(super) async fn carry_out(
+        self,
+        order: &Order<'_>,
+    ) -> Result<Vec<CopiedFile>, CommandError> {
+        let mut files = match self.is_tree {
+            true => make_directories(&self.remote, &self.to, self.directories).await?,
+            false => Vec::new(),
+        };
+        let (done, missing) = split_existing(&self.remote, self.pairs, order).await;
+        files.extend(done);
+        if missing.is_empty() {
+            return Ok(files);
+        }
+        let directory = tempfile::tempdir()
+            .map_err(|why| CommandError::local("cannot make a temporary directory", why))?;
+        let (stop, stopping) = watch::channel(false);
+        let config = ServiceConfig {
+            site: "copy".to_owned(),
+            sampling: LinkSampling::Recorded,
+            store: StoreBackend::Files {
+                journal: directory.path().join("copy.sqlite"),
+                delegations: directory.path().join("delegations.sqlite"),
+            },
+            keys: SealingKeys::of_this_process().map_err(engine_failed)?,
+            engine: engine_config(order.parallel()),
+            agents: agent_config(&self.access, [&self.from, &self.to]),
+            gfal: None,
+            token_clients: TokenClients::default(),
+            banned: Banned::default(),
+            drain_grace: Duration::ZERO,
+        };
+        let service = Service::start(config, self.access.client, stopping)
+            .await
+            .map_err(engine_failed)?;
+        let sizes = missing.iter().filter_map(|pair| pair.size);
+        let bytes = sizes.map(|size| size.0).sum();
+        order.progress.expect(missing.len() as u64, Bytes(bytes));
+        let moving = move_all(&service, &missing, &self.tokens, order);
+        let moved = shown(&order.progress, order.output, moving).await;
+        let _ = stop.send(true);
+        let ended = service.ended().await;
+        files.extend(moved?);
+        ended.map_err(engine_failed)?;
+        Ok(files)
+    }
+
+    pub(super) async fn look(self, order: &Order<'_>) -> Vec<IntendedFile> {
+        let (done, missing) = split_existing(&self.remote, self.pairs, order).await;
+        let mut files = Vec::new();
+        for file in done {
+            let (size, intention) = match file.outcome {
+                Ok((_, size)) => (Some(size), Ok(Intention::Skip)),
+                Err(why) => (None, Err(why)),
+            };
+            files.push(IntendedFile {
+                name: file.name,
+                size,
+                intention,
+            });
+        }
+        files.extend(missing.into_iter().map(|pair| IntendedFile {
+            name: redact(pair.destination.as_str()),
+            size: pair.size,
+            intention: Ok(match pair.overwrite {
+                true => Intention::Replace,
+                false => Intention::Copy,
+            }),
+        }));
+        files
+    }
 }
 
 fn engine_config(parallel: usize) -> EngineConfig {
@@ -153,44 +239,22 @@ fn engine_failed(why: impl std::fmt::Display) -> CommandError {
     CommandError::local("the transfer engine", why)
 }
 
-async fn find_pairs(
-    remote: &Remote,
-    from: &Url,
-    to: &Url,
-    parallel: usize,
-) -> Result<Vec<Pair>, CommandError> {
-    let found = remote.stat(from).await?;
-    if !found.is_directory {
-        let destination = super::place_of_file(remote, to, Some(found.name)).await?;
-        return Ok(vec![Pair {
-            source: from.clone(),
-            destination,
-            size: found.size_bytes,
-        }]);
-    }
-    let tree = remote_tree::walk(remote, from, parallel).await?;
-    remote.make_directories(to).await?;
-    for names in &tree.directories {
-        remote.make_directory(&below(to, names)?).await?;
-    }
-    let pair = |file: remote_tree::RemoteFile| {
-        Ok(Pair {
-            destination: below(to, &file.names)?,
-            source: file.url,
-            size: file.size,
-        })
-    };
-    tree.files.into_iter().map(pair).collect()
-}
-
-/// Sets apart what is there already: with the same content it is done, with another it is an error.
+/// Sets apart what is there already: with the same content it is done, with another it is replaced or an error.
 async fn split_existing(
     remote: &Remote,
     pairs: Vec<Pair>,
-    args: &CopyArgs,
+    order: &Order<'_>,
 ) -> (Vec<CopiedFile>, Vec<Pair>) {
-    let (remote, algorithm) = (remote.clone(), args.checksum);
-    let looked = each_of(pairs, usize::from(args.parallel), move |pair| {
+    let existing = order.existing;
+    if existing == ExistingCopy::Replace {
+        let replacing = |pair| Pair {
+            overwrite: true,
+            ..pair
+        };
+        return (Vec::new(), pairs.into_iter().map(replacing).collect());
+    }
+    let (remote, algorithm) = (remote.clone(), order.bulk.checksum);
+    let looked = each_of(pairs, order.parallel(), move |pair| {
         let remote = remote.clone();
         async move {
             let existing = look_for_copy(&remote, &pair, algorithm).await;
@@ -199,23 +263,42 @@ async fn split_existing(
     })
     .await;
     let (mut done, mut missing) = (Vec::new(), Vec::new());
-    for (pair, existing) in looked {
-        match existing {
-            Ok(None) => missing.push(pair),
-            Ok(Some(size)) => done.push(file_of(&pair, Ok((CopyResult::Skipped, size)))),
-            Err(why) => done.push(file_of(&pair, Err(why.into()))),
+    for (pair, found) in looked {
+        match (found, existing) {
+            (Ok(ThereNow::Nothing), _) => missing.push(pair),
+            (Ok(ThereNow::Same(size)), _) => {
+                done.push(file_of(&pair, Ok((CopyResult::Skipped, size))));
+            }
+            (Ok(ThereNow::Other), ExistingCopy::Keep) => {
+                let why = RemoteError::Exists(redact(pair.destination.as_str()));
+                done.push(file_of(&pair, Err(why.into())));
+            }
+            (Ok(ThereNow::Other), ExistingCopy::Update | ExistingCopy::Replace) => {
+                missing.push(Pair {
+                    overwrite: true,
+                    ..pair
+                });
+            }
+            (Err(why), _) => done.push(file_of(&pair, Err(why.into()))),
         }
     }
     (done, missing)
+}
+
+/// What is in the place of a copy.
+enum ThereNow {
+    Nothing,
+    Same(Bytes),
+    Other,
 }
 
 async fn look_for_copy(
     remote: &Remote,
     pair: &Pair,
     algorithm: ChecksumAlgorithm,
-) -> Result<Option<Bytes>, RemoteError> {
+) -> Result<ThereNow, RemoteError> {
     let Some(copy) = remote.head(&pair.destination, algorithm).await? else {
-        return Ok(None);
+        return Ok(ThereNow::Nothing);
     };
     let original = remote.head(&pair.source, algorithm).await?;
     let original = original.ok_or_else(|| RemoteError::not_found(pair.source.to_string()))?;
@@ -224,22 +307,24 @@ async fn look_for_copy(
             .checksums
             .iter()
             .any(|checksum| original.checksums.contains(checksum));
-    match same {
-        true => Ok(Some(copy.size.unwrap_or_default())),
-        false => Err(RemoteError::Exists(pair.destination.to_string())),
-    }
+    Ok(match same {
+        true => ThereNow::Same(copy.size.unwrap_or_default()),
+        false => ThereNow::Other,
+    })
 }
 
 async fn move_all(
     service: &Service,
     pairs: &[Pair],
     tokens: &Ends,
-    args: &CopyArgs,
-    progress: &Progress,
+    order: &Order<'_>,
 ) -> Result<Vec<CopiedFile>, CommandError> {
+    let progress = &order.progress;
     let mut jobs = Vec::new();
-    for part in pairs.chunks(FILES_PER_JOB) {
-        let job = new_job(part, tokens, args)?;
+    // Whether files may be replaced is said of a whole job.
+    let alike = pairs.chunk_by(|a, b| a.overwrite == b.overwrite);
+    for part in alike.flat_map(|alike| alike.chunks(FILES_PER_JOB)) {
+        let job = new_job(part, tokens, order.bulk.checksum)?;
         jobs.push((service.submit(job).await.map_err(engine_failed)?, part));
     }
     let mut reported = 0;
@@ -274,7 +359,11 @@ async fn move_all(
     Ok(files)
 }
 
-fn new_job(pairs: &[Pair], tokens: &Ends, args: &CopyArgs) -> Result<NewJob, CommandError> {
+fn new_job(
+    pairs: &[Pair],
+    tokens: &Ends,
+    algorithm: ChecksumAlgorithm,
+) -> Result<NewJob, CommandError> {
     let name = |token: &Option<String>| token.as_deref().map(credential_id);
     let (source_token, destination_token) = (name(&tokens.source), name(&tokens.destination));
     let url = |url: &Url| {
@@ -299,7 +388,7 @@ fn new_job(pairs: &[Pair], tokens: &Ends, args: &CopyArgs) -> Result<NewJob, Com
             destination,
             size: pair.size,
             checksum: None,
-            checksum_algorithm: args.checksum,
+            checksum_algorithm: algorithm,
             activity: Activity::new("default"),
             scitag: None,
             metadata: Default::default(),
@@ -319,10 +408,9 @@ fn new_job(pairs: &[Pair], tokens: &Ends, args: &CopyArgs) -> Result<NewJob, Com
         delegation: CredentialId::new("0000000000000000"),
         parameters: JobParameters {
             verify_checksum: ChecksumMode::Both,
-            overwrite: if args.overwrite {
-                Overwrite::Always
-            } else {
-                Overwrite::Never
+            overwrite: match pairs.iter().all(|pair| pair.overwrite) {
+                true => Overwrite::Always,
+                false => Overwrite::Never,
             },
             ..JobParameters::default()
         },
@@ -385,7 +473,7 @@ fn error_of(failure: &Failure) -> CommandError {
 
 fn file_of(pair: &Pair, outcome: Result<(CopyResult, Bytes), CommandError>) -> CopiedFile {
     CopiedFile {
-        name: pair.destination.to_string(),
+        name: redact(pair.destination.as_str()),
         outcome,
     }
 }

@@ -5,6 +5,7 @@ use crate::exit::CommandError;
 use penstock_field_tools::bulk_copy::{Source, Upload};
 use penstock_field_tools::dataset::{self, Request};
 use penstock_field_tools::local_tree;
+use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::remote::below;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_model::Bytes;
@@ -42,8 +43,11 @@ impl DemoData {
     }
 
     fn from_directory(directory: &Path) -> Result<DemoData, CommandError> {
-        let tree =
-            local_tree::walk(directory).map_err(|why| CommandError::Local(why.to_string()))?;
+        let unusable = |why: local_tree::WalkError| CommandError::Local(why.to_string());
+        let tree = local_tree::walk(directory, &PathFilter::default()).map_err(unusable)?;
+        if let Some(why) = tree.problems.into_iter().next() {
+            return Err(unusable(why));
+        }
         if tree.files.is_empty() {
             return Err(CommandError::Usage(format!(
                 "{} has no files",

@@ -4,6 +4,7 @@
 mod path;
 mod rates;
 
+use super::live::{LiveBytes, Moving};
 use super::{Intent, connect};
 use crate::args::ExplainArgs;
 use crate::args::population::NamedPopulation;
@@ -287,7 +288,7 @@ async fn job(
     output: Output,
 ) -> Result<(), CommandError> {
     let service = connect(&args.record.service, Intent::Manage, environment)?;
-    let answer = match service.explain(id).await {
+    let mut answer = match service.explain(id).await {
         // A service without this question says 404 too, but knows the job.
         Err(RemoteError::NotFound { .. }) if service.job(id).await.is_ok() => {
             return Err(CommandError::Usage(
@@ -297,16 +298,24 @@ async fn job(
         other => other?,
     };
     let explanation = read(answer.clone())?;
-    output.show(&answer, || text(&explanation));
+    let live = LiveBytes::of(&service, &[id.to_owned()]).await;
+    let moving = live.of_job(id);
+    if let (Some(moving), Some(object)) = (&moving, answer.as_object_mut()) {
+        object.insert("moving".to_owned(), serde_json::json!(moving));
+    }
+    output.show(&answer, || text(&explanation, moving.as_ref()));
     Ok(())
 }
 
-fn text(explanation: &Explanation) -> String {
+fn text(explanation: &Explanation, moving: Option<&Moving>) -> String {
     let mut text: String = explanation
         .lines
         .iter()
         .map(|line| format!("{}\n", one_line(line)))
         .collect();
+    if let Some(moving) = moving {
+        text += &format!("{}\n", moving.text());
+    }
     for group in grouped(&explanation.files) {
         text += &format!("{}\n", group.line());
     }
@@ -406,7 +415,7 @@ mod tests {
             files,
         };
         assert_eq!(
-            text(&explanation),
+            text(&explanation, None),
             "job x is ACTIVE: 12 files\n\
              2 files, for example 12 https://a/12 -> https://b/12: failed after 3 attempts: SOURCE [5] https://a/12 \
              answered 503 [pool-offline]\n\

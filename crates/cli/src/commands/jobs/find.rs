@@ -1,5 +1,6 @@
 //! `penstock find`: transfers by what is known of them, page by page; and the story of one of them.
 
+use super::live::{LiveBytes, Moving};
 use super::{Intent, connect};
 use crate::args::FindArgs;
 use crate::environment::Environment;
@@ -10,6 +11,7 @@ use penstock_model::text::{one_line, plural};
 use penstock_model::{Bytes, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Pages that are asked for at most; the service looks at some ten thousand transfers for each.
 const PAGES_MAX: usize = 100;
@@ -29,6 +31,9 @@ struct Row {
     submitted: i64,
     size_bytes: Option<u64>,
     reason: Option<String>,
+    /// While it moves.
+    #[serde(skip)]
+    moving: Option<Moving>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,7 +95,16 @@ pub async fn run(
             break;
         }
     }
-    let rows: Vec<Row> = found.iter().map(read).collect::<Result<_, _>>()?;
+    let mut rows: Vec<Row> = found.iter().map(read).collect::<Result<_, _>>()?;
+    let active = rows.iter().filter(|row| row.state == "ACTIVE");
+    let jobs: BTreeSet<String> = active.map(|row| row.job.clone()).collect();
+    let live = LiveBytes::of(&service, &jobs.into_iter().collect::<Vec<_>>()).await;
+    for (row, value) in rows.iter_mut().zip(&mut found) {
+        row.moving = live.of_file(row.transfer);
+        if let (Some(moving), Some(object)) = (&row.moving, value.as_object_mut()) {
+            object.insert("moving".to_owned(), json!(moving));
+        }
+    }
     let next = question.before;
     let all = json!({
         "transfers": found, "next": next, "examined": examined, "removed_until": removed_until,
@@ -123,8 +137,10 @@ fn line(row: &Row) -> String {
     let reason = reason.map_or(String::new(), |reason| {
         format!("\n    {}", one_line(reason))
     });
+    let moving = row.moving.as_ref();
+    let moving = moving.map_or_else(String::new, |moving| format!(" ({})", moving.amounts()));
     format!(
-        "{}  {}Z  {}  {}\n    {} -> {}{reason}\n",
+        "{}  {}Z  {}{moving}  {}\n    {} -> {}{reason}\n",
         row.transfer,
         Timestamp(row.submitted).to_fts(),
         one_line(&row.state),

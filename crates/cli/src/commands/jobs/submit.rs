@@ -1,5 +1,8 @@
 //! `penstock submit`: one pair of URLs or a list of them, as jobs of bounded size.
 
+mod tree;
+
+use self::tree::FoundFiles;
 use super::{Intent, connect_by, end_tokens, wait};
 use crate::args::{SubmitArgs, Verify};
 use crate::commands::access::{Access, read_token};
@@ -24,6 +27,9 @@ const LIST_BYTES_MAX: u64 = 1 << 30;
 struct SubmitReport<'a> {
     jobs: &'a [String],
     files: usize,
+    /// Of a tree: what could not be listed, and why.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    not_listed: &'a [String],
 }
 
 /// `penstock submit`.
@@ -32,12 +38,18 @@ pub async fn run(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let entries = read_entries(&args)?;
     let options = submit_options(&args);
     let [source_token, destination_token] = [&args.source_token_file, &args.destination_token_file]
         .map(|path| given_token(path.as_deref()));
     let (source_token, destination_token) = (source_token?, destination_token?);
     let access = Access::open(&args.service.access, environment, 4)?;
+    let FoundFiles {
+        entries,
+        not_listed,
+    } = find_files(&args, &access).await?;
+    for why in &not_listed {
+        eprintln!("skipped: {}", one_line(why));
+    }
     let service = connect_by(&access, &args.service, Intent::Submit, environment)?;
     let mut ids = Vec::new();
     for part in entries.chunks(args.files_per_job as usize) {
@@ -62,6 +74,7 @@ pub async fn run(
                 let report = SubmitReport {
                     jobs: &ids,
                     files: ids.len() * args.files_per_job as usize,
+                    not_listed: &not_listed,
                 };
                 return Err(output.failure(&report, String::new, why.into()));
             }
@@ -71,9 +84,10 @@ pub async fn run(
         let report = SubmitReport {
             jobs: &ids,
             files: entries.len(),
+            not_listed: &not_listed,
         };
-        output.show(&report, || ids.iter().map(|id| format!("{id}\n")).collect());
-        return Ok(());
+        let text = || ids.iter().map(|id| format!("{id}\n")).collect();
+        return output.conclude(&report, text, wait::all_listed(not_listed.len()));
     }
     for id in &ids {
         output.say(id);
@@ -87,7 +101,20 @@ pub async fn run(
             return Err(CommandError::Interrupted(text.to_owned()));
         }
     };
-    wait::conclude(&ended, output)
+    wait::conclude(&ended, not_listed.len(), output)
+}
+
+/// What is to be submitted.
+async fn find_files(args: &SubmitArgs, access: &Access) -> Result<FoundFiles, CommandError> {
+    match (&args.source, &args.destination) {
+        (Some(source), Some(destination)) if args.recursive => {
+            tree::find(args, source, destination, access).await
+        }
+        _ => Ok(FoundFiles {
+            entries: read_entries(args)?,
+            not_listed: Vec::new(),
+        }),
+    }
 }
 
 fn read_entries(args: &SubmitArgs) -> Result<Vec<Entry>, CommandError> {

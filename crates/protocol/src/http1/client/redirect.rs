@@ -3,7 +3,7 @@
 use super::connect::Endpoint;
 use super::{Client, ClientError, ClientRequest, ClientResponse, UploadStart};
 use http::header::{
-    ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
+    ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, IF_RANGE,
     IF_UNMODIFIED_SINCE, LOCATION, RANGE, USER_AGENT,
 };
 use http::{Method, StatusCode};
@@ -129,11 +129,12 @@ impl ClientRequest {
 
 /// Headers that say what is wanted and hold no secret. Any other may be one, whatever its name: clients choose some
 /// of them (HTTP-TPC, `TransferHeader…`).
-const HARMLESS: [HeaderName; 12] = [
+const HARMLESS: [HeaderName; 13] = [
     ACCEPT,
     CONTENT_TYPE,
     IF_MATCH,
     IF_NONE_MATCH,
+    IF_RANGE,
     IF_UNMODIFIED_SINCE,
     RANGE,
     USER_AGENT,

@@ -1,0 +1,497 @@
+"""`penstock copy`, `sync`, `mv`, `du`, `df` and commands about several files: what goes wrong with one of them stops no other,
+and what was cut off goes on.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from .clients import content
+from .fault_server import Throttle
+from .waiting import eventually
+
+LARGE = 64_000_000
+SLOW = "16M"
+
+
+@pytest.fixture
+def state(tmp_path):
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def begin(grid, binary, state):
+    """Starts a command."""
+
+    def start(*words, dir=grid.here.directory):
+        line = [binary, *words, "--dir", dir]
+        environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "XDG_STATE_HOME": str(state)}
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen([os.fsencode(word) for word in line], env=environment, **pipes)
+
+    return start
+
+
+@pytest.fixture
+def penstock(begin):
+    """Runs a command; gives back what it printed, as a value with `json_output=True`."""
+
+    def run(*words, exit_code=0, json_output=False):
+        process = begin(*words, *(["--json"] if json_output else []))
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == exit_code, f"{words}: exit {process.returncode}\n{out}\n{err}"
+        return json.loads(out) if json_output else (out + err).decode()
+
+    return run
+
+
+def make_tree(top, names):
+    for name in names:
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content(name, 1000 + len(name)))
+    return top
+
+
+def files_of(top):
+    return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+
+
+def leftovers(directory):
+    return sorted(path.name for path in directory.iterdir() if path.name.startswith(".penstock-"))
+
+
+# Names and links
+
+
+def test_bad_names_and_links_are_told_and_stop_nothing(penstock, grid, place, tmp_path):
+    top = make_tree(tmp_path / "tree", ["a", "b c", "d/e", "ünïcode – café", "d/%41 %2e#?&+;=", "'quo\"te'"])
+    expected = files_of(top)
+    for bad in (b"bad\xff", b"d/new\nline", b"d/\xe4dir/inside"):
+        path = os.path.join(os.fsencode(top), bad)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(b"x")
+    (top / "link").symlink_to("a")
+    os.mkfifo(top / "pipe")
+    url = grid.here_door.url(place)
+    shown = penstock("copy", top, url, exit_code=1)
+    assert f"failed: {top}/bad\\xff: the name is not UTF-8" in shown
+    assert f"failed: {top}/d/\\xe4dir: the name is not UTF-8" in shown
+    assert "line: the path contains a character that no file name may have" in shown
+    assert f"skipped symbolic link: {top}/link" in shown and f"skipped named pipe: {top}/pipe" in shown
+    assert "3 of 9 files failed" in shown
+    told = penstock("copy", top, url, exit_code=1, json_output=True)
+    report = told["report"]
+    assert (report["skipped"], report["copied"], report["failed_files"]) == (6, 0, 3)
+    assert [left["kind"] for left in report["left_out"]] == ["symbolic link", "named pipe"]
+    back = tmp_path / "back"
+    penstock("copy", url, back)
+    assert files_of(back) == expected
+
+
+def test_a_file_that_is_refused_stops_no_other(penstock, grid, place, tmp_path):
+    names = [f"f{number:02}" for number in range(40)]
+    top = make_tree(tmp_path / "tree", names)
+    for name in names[:25]:
+        grid.here_door.put(f"{place}/{name}", b"other content")
+    url = grid.here_door.url(place)
+    shown = penstock("copy", top, url, exit_code=1)
+    assert shown.count("exists with other content") == 20, "the list is bounded"
+    assert "failed: 5 more (--json lists them)" in shown and "25 of 40 files failed" in shown
+    assert grid.here_door.get(f"{place}/f30") == (top / "f30").read_bytes()
+    told = penstock("copy", top, url, exit_code=1, json_output=True)
+    assert (told["exit_code"], told["report"]["failed_files"], len(told["report"]["failed"])) == (1, 25, 25)
+
+
+# Going on
+
+
+@pytest.fixture
+def large(tmp_path):
+    path = tmp_path / "large"
+    path.write_bytes(content("large", LARGE))
+    return path
+
+
+def unfinished_at(site):
+    """Bytes of uploads that the site's pools keep."""
+    return sum(path.stat().st_size for path in site.seen.glob("pools/*/partial/*") if path.suffix != ".json")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_an_upload_goes_on_after_its_command_was_stopped(begin, penstock, grid, place, large, state, ending):
+    url = grid.here_door.url(f"{place}/large")
+    before = unfinished_at(grid.here)
+    process = begin("copy", large, url, "--bwlimit", SLOW)
+    try:
+        eventually("a part has arrived", lambda: unfinished_at(grid.here) > before + LARGE // 4)
+        process.send_signal(ending)
+        _, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    if ending == signal.SIGINT:
+        assert process.returncode == 130
+        assert b"the received part of 1 more large file is kept; run the same command again to continue" in err
+    assert not grid.here_door.exists(f"{place}/large")
+    [note] = list((state / "penstock/uploads").iterdir())
+    assert note.stat().st_mode & 0o077 == 0 and grid.here.token() not in note.read_text()
+    told = penstock("copy", large, url, json_output=True)
+    assert told["copied"] == 1 and told["bytes"] == LARGE
+    assert told["continued_bytes"] >= LARGE // 8, "it went on and did not begin anew"
+    assert grid.here_door.get(f"{place}/large") == large.read_bytes()
+    assert not list((state / "penstock/uploads").iterdir())
+
+
+def test_an_upload_of_a_changed_file_begins_anew(begin, penstock, grid, place, large):
+    url = grid.here_door.url(f"{place}/large")
+    before = unfinished_at(grid.here)
+    process = begin("copy", large, url, "--bwlimit", SLOW)
+    try:
+        eventually("a part has arrived", lambda: unfinished_at(grid.here) > before + LARGE // 8)
+    finally:
+        process.kill()
+        process.wait()
+    large.write_bytes(content("changed", LARGE))
+    told = penstock("copy", large, url, json_output=True)
+    assert (told["copied"], told["continued_bytes"]) == (1, 0)
+    assert grid.here_door.get(f"{place}/large") == large.read_bytes()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_a_download_goes_on_after_its_command_was_stopped(begin, penstock, grid, place, tmp_path, ending):
+    data = content("large", LARGE)
+    grid.here_door.put(f"{place}/large", data)
+    url, target = grid.here_door.url(f"{place}/large"), tmp_path / "target"
+    target.mkdir()
+    part_of(begin("copy", url, target / "large", "--bwlimit", SLOW), target, ending)
+    assert len(leftovers(target)) == 2 and not (target / "large").exists()
+    told = penstock("copy", url, target / "large", json_output=True)
+    assert told["copied"] == 1 and told["bytes"] == LARGE
+    assert told["continued_bytes"] >= LARGE // 8, "it went on and did not begin anew"
+    assert (target / "large").read_bytes() == data and leftovers(target) == []
+
+
+def part_of(process, target, ending):
+    """Stops a download when a part of it is there."""
+
+    def arrived():
+        return sum(path.stat().st_size for path in target.glob(".penstock-*.part")) > LARGE // 4
+
+    try:
+        eventually("a part has arrived", arrived)
+        process.send_signal(ending)
+        _, err = process.communicate(timeout=20)
+        if ending == signal.SIGINT:
+            assert process.returncode == 130 and b"run the same command again to continue" in err
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_download_of_a_changed_file_begins_anew(begin, penstock, grid, place, tmp_path):
+    grid.here_door.put(f"{place}/large", content("large", LARGE))
+    url, target = grid.here_door.url(f"{place}/large"), tmp_path / "target"
+    target.mkdir()
+    part_of(begin("copy", url, target / "large", "--bwlimit", SLOW), target, signal.SIGKILL)
+    changed = content("changed", LARGE)
+    grid.here_door.put(f"{place}/large", changed, expect=204)
+    told = penstock("copy", url, target / "large", json_output=True)
+    assert (told["copied"], told["continued_bytes"]) == (1, 0)
+    assert (target / "large").read_bytes() == changed and leftovers(target) == []
+
+
+def test_a_damaged_part_is_found_and_copied_anew(begin, penstock, grid, place, tmp_path):
+    data = content("large", LARGE)
+    grid.here_door.put(f"{place}/large", data)
+    url, target = grid.here_door.url(f"{place}/large"), tmp_path / "target"
+    target.mkdir()
+    part_of(begin("copy", url, target / "large", "--bwlimit", SLOW), target, signal.SIGKILL)
+    [part] = target.glob(".penstock-*.part")
+    with part.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"not what was sent")
+    penstock("copy", url, target / "large")
+    assert (target / "large").read_bytes() == data and leftovers(target) == []
+
+
+class Cutter:
+    """In front of a door: cuts the first connections that carry much, in the middle."""
+
+    def __init__(self, host, port, cuts, after):
+        self.target, self.cuts, self.after = (host, port), cuts, after
+        self.listener = socket.create_server((host, 0))
+        self.port = self.listener.getsockname()[1]
+        self.guard = threading.Lock()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self.target)
+            for pair in ((client, server), (server, client)):
+                threading.Thread(target=self.carry, args=pair, daemon=True).start()
+
+    def carry(self, source, sink):
+        carried = 0
+        try:
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+                carried += len(data)
+                if carried > self.after and self.may_cut():
+                    break
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def may_cut(self):
+        with self.guard:
+            self.cuts -= 1
+            return self.cuts >= 0
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_line_that_breaks_costs_only_what_was_on_it(penstock, grid, place, large, tmp_path, way):
+    host, port = grid.here.door.removeprefix("https://").split(":")
+    with Cutter(host, int(port), cuts=5, after=LARGE // 8) as cutter:
+        url = f"https://{host}:{cutter.port}{place}/large"
+        ends = (large, url) if way == "up" else (url, tmp_path / "back")
+        if way == "down":
+            grid.here_door.put(f"{place}/large", large.read_bytes())
+        told = penstock("copy", *ends, json_output=True)
+        # More cuts than attempts without progress are allowed.
+        assert cutter.cuts <= 0 and told["copied"] == 1 and told["continued_bytes"] > LARGE // 2
+    got = grid.here_door.get(f"{place}/large") if way == "up" else (tmp_path / "back").read_bytes()
+    assert got == large.read_bytes()
+
+
+def test_a_server_that_takes_no_pieces_gets_the_whole_file(penstock, faulty, place, large):
+    told = penstock("copy", large, f"{faulty.url}{place}/large", json_output=True)
+    assert told["copied"] == 1 and faulty.files[f"{place}/large"] == large.read_bytes()
+    assert not faulty.requests("PATCH", f"{place}/large")
+
+
+# What is meant
+
+
+def test_patterns_choose_and_a_dry_run_changes_nothing(penstock, grid, place, tmp_path):
+    names = ["a.root", "b.txt", "run/c.root", "run/tmp/d.root", "run/x.tmp", "other/e.txt"]
+    top = make_tree(tmp_path / "tree", names)
+    url = grid.here_door.url(place)
+    words = ["copy", top, url, "--include", "*.root", "--exclude", "tmp/"]
+    told = penstock(*words, "--dry-run", json_output=True)
+    assert (told["would_copy"], told["skipped"], told["files"]) == (2, 0, 2)
+    assert not grid.here_door.exists(place)
+    shown = penstock(*words, "--dry-run")
+    assert "would copy" in shown and "nothing was changed" in shown
+    penstock(*words)
+    assert set(grid.here_door.list(place)) == {place, f"{place}/a.root", f"{place}/run"}
+    assert set(grid.here_door.list(f"{place}/run")) == {f"{place}/run", f"{place}/run/c.root"}
+    back = tmp_path / "back"
+    assert penstock("copy", url, back, "--exclude", "/run/", "-n", json_output=True)["would_copy"] == 1
+    assert not back.exists()
+    penstock("copy", url, back, "--exclude", "/run/")
+    assert set(files_of(back)) == {"a.root"}
+    there = grid.there_door.url(place)
+    told = penstock("copy", url, there, "--include", "/run/*", "-n", json_output=True)
+    assert told["would_copy"] == 1 and not grid.there_door.exists(place)
+    for pattern in ("a[b", "../x", ""):
+        penstock("copy", top, url, "--include", pattern, exit_code=2)
+
+
+def test_a_bandwidth_limit_holds_for_all_files_together(penstock, grid, place, tmp_path):
+    top = tmp_path / "tree"
+    top.mkdir()
+    for number in range(6):
+        (top / str(number)).write_bytes(content(number, 500_000))
+    url = grid.here_door.url(place)
+    told = penstock("copy", top, url, "--bwlimit", "1.5 MB/s", json_output=True)
+    assert 1.5 <= told["seconds"] < 10, told
+    told = penstock("copy", url, tmp_path / "back", "--bwlimit", "1500k", json_output=True)
+    assert 1.5 <= told["seconds"] < 10, told
+    shown = penstock("copy", url, grid.there_door.url(place), "--bwlimit", "1M", exit_code=2)
+    assert "penstock se set" in shown
+    penstock("copy", top, url, "--bwlimit", "fast", exit_code=2)
+
+
+# The same on both sides
+
+
+@pytest.mark.parametrize("way", ["up", "down", "between"])
+def test_sync_makes_both_sides_the_same(penstock, grid, place, tmp_path, way):
+    top = make_tree(tmp_path / "tree", ["a", "b", "d/e"])
+    old = make_tree(tmp_path / "old", ["a", "gone", "old/deep/x", "old/y", "kept.log"])
+    (old / "a").write_bytes(b"changed since")
+    url, there = grid.here_door.url(f"{place}/here"), grid.there_door.url(f"{place}/there")
+    source, target = {"up": (top, there), "down": (url, old), "between": (url, there)}[way]
+    if way != "up":
+        penstock("copy", top, url)
+    if way != "down":
+        penstock("copy", old, there)
+
+    def now():
+        if way == "down":
+            return files_of(old)
+        seen = tmp_path / f"seen-{len(list(tmp_path.iterdir()))}"
+        penstock("copy", there, seen)
+        return files_of(seen)
+
+    before = now()
+    sync = ["sync", source, target, "--exclude", "*.log"]
+    told = penstock(*sync, "--dry-run", json_output=True)
+    assert (told["would_copy"], told["would_replace"], told["would_remove"]) == (2, 1, 5)
+    shown = penstock(*sync, exit_code=2)
+    assert "3 files and 2 directories" in shown and "nothing was changed" in shown
+    shown = penstock(*sync, "--yes", "--delete-max", "2", exit_code=2)
+    assert "--delete-max allows removing 2" in shown and now() == before
+    told = penstock(*sync, "--yes", json_output=True)
+    assert (told["copied"], told["removed"], told["failed_files"]) == (3, 3, 0)
+    expected = files_of(top) | {"kept.log": before["kept.log"]}
+    assert now() == expected
+    told = penstock(*sync, json_output=True)
+    assert (told["copied"], told["skipped"], told["removed"]) == (0, 3, 0)
+
+
+def test_sync_removes_nothing_when_something_could_not_be_copied(penstock, grid, place, tmp_path):
+    top = make_tree(tmp_path / "tree", ["a"])
+    with open(os.path.join(os.fsencode(top), b"bad\xff"), "wb") as file:
+        file.write(b"x")
+    url = grid.here_door.url(place)
+    grid.here_door.put(f"{place}/gone", b"x")
+    shown = penstock("sync", top, url, "--yes", exit_code=1)
+    assert "nothing was removed, because some files could not be copied" in shown
+    assert grid.here_door.exists(f"{place}/gone") and grid.here_door.exists(f"{place}/a")
+    penstock("sync", top / "a", url, "--yes", exit_code=2)
+
+
+# Names and room
+
+
+def test_files_and_directories_are_moved_within_a_site(penstock, grid, place):
+    door = grid.here_door
+    for name in ("a", "taken", "d/x"):
+        door.put(f"{place}/{name}", name.encode())
+    url = door.url
+    penstock("mv", url(f"{place}/a"), url(f"{place}/b"))
+    assert door.get(f"{place}/b") == b"a" and not door.exists(f"{place}/a")
+    shown = penstock("mv", url(f"{place}/b"), url(f"{place}/taken"), exit_code=1)
+    assert "already exists; use --overwrite to replace it" in shown and door.get(f"{place}/taken") == b"taken"
+    told = penstock("mv", url(f"{place}/b"), url(f"{place}/taken"), "--overwrite", json_output=True)
+    assert told["destination"] == url(f"{place}/taken") and door.get(f"{place}/taken") == b"a"
+    penstock("mv", url(f"{place}/taken"), url(f"{place}/d"))
+    penstock("mv", url(f"{place}/d"), url(f"{place}/e"))
+    assert set(door.list(f"{place}/e")) == {f"{place}/e", f"{place}/e/taken", f"{place}/e/x"}
+    penstock("mv", url(f"{place}/nothing"), url(f"{place}/f"), exit_code=4)
+    shown = penstock("mv", url(f"{place}/e/x"), grid.there_door.url(f"{place}/x"), exit_code=2)
+    assert "penstock copy" in shown and "penstock rm" in shown
+
+
+def test_what_is_there_and_what_room_is_left_are_told(penstock, grid, place):
+    door = grid.here_door
+    for name, size in (("run/a/x", 1000), ("run/a/y", 2000), ("run/z", 4000), ("top", 8000)):
+        door.put(f"{place}/{name}", content(name, size))
+    url = door.url(place)
+    [told] = penstock("du", url, json_output=True)
+    assert (told["files"], told["bytes"]) == (4, 15_000)
+    assert told["directories"] == [{"path": "run", "files": 3, "bytes": 7000}]
+    [told] = penstock("du", url, "-d", "2", "--include", "x", json_output=True)
+    assert told["bytes"] == 1000 and {"path": "run/a", "files": 1, "bytes": 1000} in told["directories"]
+    shown = penstock("du", url, door.url(f"{place}/nothing"), exit_code=4)
+    assert "15.0 kB" in shown and "does not exist" in shown
+    [room] = penstock("df", json_output=True)
+    assert room["available_bytes"] > 0 and room["used_bytes"] >= 15_000
+    assert room["pools"] and all(pool["free_bytes"] > 0 for pool in room["pools"])
+    assert sum(pool["used_bytes"] for pool in room["pools"]) >= room["used_bytes"]
+    assert "FREE" in penstock("df", url) and "pool " in penstock("df")
+
+
+# Several at once
+
+
+def test_of_several_what_can_be_done_is_done_and_the_gravest_decides(penstock, grid, place):
+    door = grid.here_door
+    for name in ("a", "b"):
+        door.put(f"{place}/{name}", name.encode())
+    door.put(f"{place}/d/e/f", b"deep")
+    door.ask("MKCOL", f"{place}/empty")
+    a, b, missing = (door.url(f"{place}/{name}") for name in ("a", "b", "missing"))
+    shown = penstock("cat", a, missing, b, exit_code=4)
+    assert shown.startswith("ab") and f"{missing} does not exist" in shown and "1 of 3 failed" in shown
+    shown = penstock("cat", a, door.url(f"{place}/d"), missing, exit_code=4)
+    assert "is a directory" in shown and "2 of 3 failed" in shown
+    shown = penstock("ls", door.url(f"{place}/d"), missing, door.url(f"{place}/empty"), exit_code=4)
+    assert "e/" in shown and "does not exist" in shown
+    rows = penstock("ls", "-r", door.url(place), json_output=True)
+    kinds = {row["url"].removeprefix(door.url(place)): row["is_directory"] for row in rows}
+    assert kinds == {"/a": False, "/b": False, "/d": True, "/d/e": True, "/d/e/f": False, "/empty": True}
+    refused = "http://127.0.0.2:9/x"
+    penstock("stat", a, missing, refused, "--token-over-http", exit_code=5)
+    penstock("rm", missing, a, exit_code=4)
+    assert not door.exists(f"{place}/a")
+
+
+# Jobs of trees, and what moves
+
+
+def test_a_tree_is_submitted_as_jobs_of_bounded_size(penstock, grid, place, tmp_path):
+    names = [f"run/{number}.root" for number in range(5)] + ["b c/x.root", "left/out.txt"]
+    penstock("copy", make_tree(tmp_path / "tree", names), grid.here_door.url(place))
+    ends = [grid.here_door.url(f"{place}/"), grid.there_door.url(f"{place}/there/")]
+    words = ["submit", "-r", *ends, "--include", "*.root", "--files-per-job", "4", "--wait"]
+    told = penstock(*words, json_output=True)
+    assert len(told) == 2 and sum(job["totals"]["arrived"] for job in told) == 6
+    penstock("copy", ends[1], tmp_path / "back")
+    assert files_of(tmp_path / "back") == {name: content(name, 1000 + len(name)) for name in names[:-1]}
+    penstock("submit", "-r", grid.here_door.url(f"{place}/run/0.root"), ends[1], exit_code=2)
+    penstock("submit", "-r", grid.here_door.url(f"{place}/nothing"), ends[1], exit_code=4)
+
+
+def test_bytes_that_move_are_told_everywhere_alike(begin, penstock, grid, faulty, place):
+    size = 4_000_000
+    data = content(place, size)
+    throttle = Throttle(data, bytes_per_second=150_000)
+    source = faulty.offer(f"{place}/a", data, get=throttle)
+    waiting = begin("submit", "--wait", source, grid.there_door.url(f"{place}/b"))
+    try:
+        job = waiting.stdout.readline().decode().strip()
+
+        def moving():
+            [told] = penstock("status", job, json_output=True)
+            seen = told.get("moving")
+            return seen if seen and seen["moved_bytes"] > size // 20 else None
+
+        seen = eventually("bytes of it are told", moving)
+        assert seen["files"] == 1 and seen["size_bytes"] == size
+        assert 0 < seen["moved_bytes"] <= size and 10_000 < seen["bytes_per_second"] < 4_000_000
+        for words in (["status", job], ["list"], ["explain", job]):
+            assert "1 file moving: " in (shown := penstock(*words)) and "of 4.0 MB, " in shown, shown
+        for words in (["status", "--files", job], ["find", job]):
+            assert " of 4.0 MB, " in (shown := penstock(*words)), shown
+        throttle.open()
+        _, err = waiting.communicate(timeout=60)
+        assert waiting.returncode == 0, err
+    finally:
+        throttle.open()
+        waiting.kill()
+        waiting.wait()
+    assert " of 4.0 MB" not in penstock("list")
