@@ -33,6 +33,17 @@ impl Right {
         Right::Poll,
     ];
 
+    /// The word for it in configurations.
+    pub fn word(self) -> &'static str {
+        match self {
+            Right::Read => "read",
+            Right::Create => "create",
+            Right::Modify => "modify",
+            Right::Stage => "stage",
+            Right::Poll => "poll",
+        }
+    }
+
     /// The name of the scope that grants it.
     pub fn scope_name(self) -> &'static str {
         match self {

@@ -497,6 +497,11 @@ fn slash_form(name: &X509NameRef) -> Result<String, PkiError> {
     Ok(out)
 }
 
+/// The subject of a certificate in slash form.
+pub fn subject_of(certificate: &X509Ref) -> Result<String, PkiError> {
+    slash_form(certificate.subject_name())
+}
+
 /// One policy file may serve several authorities with one hash; ours is added to what stands there.
 fn install_policy(path: &Path, policy: &str) -> Result<(), PkiError> {
     match write_new(path, policy.as_bytes(), PUBLIC) {

@@ -37,7 +37,7 @@ pub use transfer::Transfer;
 
 use crate::exit::CommandError;
 use penstock_model::quantity::Span;
-use penstock_model::{NamespacePath, VoName};
+use penstock_model::{NamespacePath, Right, VoName};
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::token::LIFE_MAX;
 use serde::{Deserialize, Serialize};
@@ -120,6 +120,10 @@ fn token_life_max() -> Span {
     Span(LIFE_MAX)
 }
 
+fn all_rights() -> Vec<Right> {
+    Right::ALL.to_vec()
+}
+
 fn default_signing_key() -> PathBuf {
     "keys/token-signing.pem".into()
 }
@@ -184,6 +188,9 @@ pub struct ForeignIssuer {
     /// How long its tokens may live. Longer ones are not believed.
     #[serde(default = "token_life_max")]
     pub token_life_max: Span,
+    /// What its tokens can allow at the storage element at most, whatever their scopes say.
+    #[serde(default = "all_rights")]
+    pub rights: Vec<Right>,
     /// By what it knows this service as its client: then tokens of jobs with the scope `offline_access` are exchanged
     /// and refreshed there.
     pub client_id: Option<String>,
@@ -287,7 +294,7 @@ impl Config {
     }
 
     /// Every VO to which the file takes somebody to belong, and the key that says so.
-    fn named_vos(&self) -> Vec<(String, &str)> {
+    pub fn named_vos(&self) -> Vec<(String, &str)> {
         let own = self.issuer.iter();
         let own = own.map(|issuer| ("issuer.vo".to_owned(), issuer.vo.as_str()));
         let foreign = self.trust.issuers.iter().flat_map(|issuer| {
