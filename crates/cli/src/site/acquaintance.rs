@@ -1,11 +1,9 @@
 //! What a site's configuration says about another site, worked out from what that one tells of itself.
 
 use crate::site::config::{ForeignIssuer, in_url};
-use penstock_model::quantity::Span;
 use penstock_model::{NamespacePath, Right};
 use penstock_protocol::network::why_not_public;
 use penstock_protocol::site_document::SiteDocument;
-use penstock_protocol::token::LIFE_MAX;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use url::Url;
@@ -51,15 +49,8 @@ impl Acquaintance {
         let without = plain
             .into_iter()
             .flat_map(|port| servers("http://", hosts, port));
-        let issuer = issuer.zip(grant).map(|(issuer, grant)| ForeignIssuer {
-            issuer: issuer.url.clone(),
-            prefix: grant.prefix,
-            vo: Some(grant.vo),
-            vos: None,
-            token_life_max: Span(LIFE_MAX),
-            rights: grant.rights,
-            client_id: None,
-            client_secret_file: None,
+        let issuer = issuer.zip(grant).map(|(issuer, grant)| {
+            ForeignIssuer::limited(&issuer.url, grant.prefix, Some(grant.vo), grant.rights)
         });
         Acquaintance {
             issuer,

@@ -198,6 +198,27 @@ pub struct ForeignIssuer {
     pub client_secret_file: Option<PathBuf>,
 }
 
+impl ForeignIssuer {
+    /// One of a site like this one.
+    pub fn limited(
+        issuer: &str,
+        prefix: NamespacePath,
+        vo: Option<String>,
+        rights: Vec<Right>,
+    ) -> ForeignIssuer {
+        ForeignIssuer {
+            issuer: issuer.to_owned(),
+            prefix,
+            vo,
+            vos: None,
+            token_life_max: token_life_max(),
+            rights,
+            client_id: None,
+            client_secret_file: None,
+        }
+    }
+}
+
 /// Why a configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {

@@ -393,7 +393,7 @@ fn meet(site: &SiteDirectory, peers: &[Peer]) -> Result<(), CommandError> {
             return Ok(());
         };
         // First what is meant, so that it can be taken back whatever happens next.
-        TrustedSites::of(to)?.note_peer(from, other, &acquaintance)?;
+        TrustedSites::of(to)?.keep_peer(from, other, &acquaintance)?;
         introduce(&to.config_file(), &acquaintance)
     };
     for peer in peers {

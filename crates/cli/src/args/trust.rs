@@ -1,0 +1,99 @@
+//! What can be typed to let sites trust each other.
+
+use super::site::namespace_path;
+use crate::site::trusted_sites::{SiteName, SiteRights};
+use clap::{Args, Subcommand};
+use penstock_model::NamespacePath;
+use std::path::PathBuf;
+use url::Url;
+
+/// What `trust` does.
+#[derive(Debug, Subcommand)]
+pub enum TrustCommand {
+    /// Show what others must know of this site: its fingerprints, and the command for them to run.
+    #[command(
+        after_help = "Examples:\n  penstock trust show --dir cern\n  penstock trust show --dir cern --json"
+    )]
+    Show(TrustShowArgs),
+    /// Trust another site: fetch what it tells of itself, show the fingerprints, ask, and put it in effect.
+    #[command(after_help = "Examples:\n  \
+        penstock trust add --dir cern https://se.in2p3.fr:8443\n  \
+        penstock trust add --dir cern https://se.in2p3.fr:8443 --rights read --prefix /data\n  \
+        penstock trust add --dir cern https://se.in2p3.fr:8443 --rights write --prefix / --vo atlas \\\n      \
+        --fingerprint 4F:0A:…          # unattended, and sure\n\n\
+        Nothing that comes from a site whose certificate is not trusted is used before you have confirmed its authority. Compare the \
+        fingerprint with what `penstock trust show` prints there, told by another way than this network. Without --rights, tokens \
+        of the other site allow nothing here. Run it again to change rights. A running service takes the change over. The former \
+        penstock.toml stays as penstock.toml.before.")]
+    Add(TrustAddArgs),
+    /// List the sites that are trusted, and whether each still is who it was.
+    #[command(
+        after_help = "Examples:\n  penstock trust list --dir cern\n  penstock trust list --dir cern --offline --json\n\n\
+        Exits with 0, with 5 when a site cannot be reached, and with 6 when one has another authority than was trusted."
+    )]
+    List(TrustListArgs),
+    /// Trust a site no longer: take back all that `trust add` did for it, and nothing else.
+    #[command(after_help = "Example:\n  penstock trust remove --dir cern in2p3")]
+    Remove(TrustRemoveArgs),
+}
+
+/// Options of `trust show`.
+#[derive(Debug, Args)]
+pub struct TrustShowArgs {
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+}
+
+/// Options of `trust add`.
+#[derive(Debug, Args)]
+pub struct TrustAddArgs {
+    /// The other site: the URL of its storage door or its transfer service. Without a port, 8443, 8446 and 443 are tried.
+    #[arg(value_name = "URL")]
+    pub url: Url,
+    /// The site directory of this site.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Under which name it is kept here. Default: what it calls itself.
+    #[arg(long)]
+    pub name: Option<SiteName>,
+    /// What its tokens can do here, as far as their scopes go. Whoever has one that can do something may also submit jobs to this
+    /// site's transfer service. Default: asked, else none.
+    #[arg(long, value_name = "RIGHTS")]
+    pub rights: Option<SiteRights>,
+    /// Below which directory they can do that; paths in their scopes are relative to it. `/`: everywhere. Needed with --rights
+    /// other than none.
+    #[arg(long, value_name = "PATH", value_parser = namespace_path)]
+    pub prefix: Option<NamespacePath>,
+    /// As members of which VO its users count here. Default: a VO of their own, with the name under which the site is kept.
+    #[arg(long)]
+    pub vo: Option<String>,
+    /// Do not ask: whoever answers at this URL is believed.
+    #[arg(long)]
+    pub yes: bool,
+    /// Do not ask: the SHA-256 fingerprint that its authority must have. Repeat it for further authorities, or for keys of
+    /// its issuer.
+    #[arg(long = "fingerprint", value_name = "SHA-256")]
+    pub fingerprints: Vec<String>,
+}
+
+/// Options of `trust list`.
+#[derive(Debug, Args)]
+pub struct TrustListArgs {
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Ask no site.
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// Options of `trust remove`.
+#[derive(Debug, Args)]
+pub struct TrustRemoveArgs {
+    /// As `trust list` names it.
+    pub name: SiteName,
+    /// The site directory.
+    #[arg(long)]
+    pub dir: PathBuf,
+}
