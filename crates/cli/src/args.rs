@@ -15,6 +15,7 @@ mod simulate;
 mod site;
 mod tape;
 mod trash;
+mod trust;
 mod what_if;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
@@ -40,6 +41,7 @@ pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,
 };
+pub use trust::{TrustAddArgs, TrustCommand, TrustListArgs, TrustRemoveArgs, TrustShowArgs};
 pub use what_if::WhatIfArgs;
 
 use self::cloud::CloudCommand;
@@ -106,6 +108,15 @@ pub enum Command {
         penstock key rotate macaroon --dir site"
     )]
     Key(KeyCommand),
+    /// Trust other sites, and exchange data with them.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock trust add --dir cern https://se.in2p3.fr:8443   # shows fingerprints, asks\n  \
+        penstock trust list --dir cern\n  \
+        penstock trust remove --dir cern in2p3"
+    )]
+    Trust(TrustCommand),
     /// Ask a site's rules who may do what, and why.
     #[command(
         subcommand,

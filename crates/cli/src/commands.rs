@@ -24,6 +24,7 @@ mod simulate;
 mod tape;
 mod token;
 mod trash;
+mod trust;
 mod what_if;
 
 use crate::args::{AuthzCommand, Command, GfalAgentArgs};
@@ -45,6 +46,7 @@ pub fn run(
         Command::Token(args) => token::run(args, environment, output),
         Command::Key(command) => key::run(command, environment, output),
         Command::Serve(args) => in_runtime(site::serve::run(args, environment, output)),
+        Command::Trust(command) => in_runtime(trust::run(command, output)),
         Command::Authz(AuthzCommand::Test(args)) => in_runtime(authz::run(args, output)),
         Command::Check(args) => in_runtime(site::check::run(args, environment, output)),
         Command::Demo(args) => in_runtime(demo::run(args, environment, output)),

@@ -1,6 +1,6 @@
 //! The runtime of a site: where its things lie, what its configuration says, its keys, and `serve`, which runs its roles.
 
-mod acquaintance;
+pub mod acquaintance;
 pub mod backup;
 pub mod check;
 pub mod config;
@@ -17,6 +17,7 @@ pub mod own_document;
 pub mod path_story;
 pub mod pool_record;
 pub mod record;
+pub mod reload;
 pub mod serve;
 pub mod store;
 pub mod trusted_sites;

@@ -185,10 +185,22 @@ async fn look_at(url: &Url, certificates: &Path) -> Result<Contact, LookError> {
     })
 }
 
+/// Why a site that was trusted tells nothing.
+pub enum TellingError {
+    /// Somebody answers whose certificate is not trusted.
+    NotTrusted(String),
+    Unreachable(String),
+}
+
 /// What a site tells that is trusted.
-pub async fn told_by(url: &Url, certificates: &Path) -> Result<SiteDocument, CommandError> {
-    let client = client(ClientTls::from_ca_directory(certificates))?;
-    Ok(document_at(&client, url).await?)
+pub async fn told_by(url: &Url, certificates: &Path) -> Result<SiteDocument, TellingError> {
+    let client = client(ClientTls::from_ca_directory(certificates));
+    let client = client.map_err(|why| TellingError::Unreachable(why.to_string()))?;
+    let told = document_at(&client, url).await;
+    told.map_err(|why| match why.is_not_trusted() {
+        true => TellingError::NotTrusted(why.to_string()),
+        false => TellingError::Unreachable(why.to_string()),
+    })
 }
 
 /// What a site tells that is not trusted as yet: taken from anybody, then taken again from whom the authorities that it names
