@@ -388,15 +388,15 @@ fn remove(args: &TrustRemoveArgs, output: Output) -> Result<(), CommandError> {
         authorities: removed.iter().map(AuthorityRow::of).collect(),
         reload,
     };
-    output.show(&report, || {
+    let text = || {
         format!(
             "{} ({}) is not trusted any more.\n{}The other site does the same: penstock trust remove NAME --dir DIR\n",
             report.name,
             report.url,
             report.reload.text()
         )
-    });
-    Ok(())
+    };
+    output.conclude(&report, text, report.reload.outcome())
 }
 
 /// A change of the configuration, refused when it brings an error that is not there now.

@@ -24,6 +24,7 @@ use crate::output::{LogOutput, Output};
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use crate::site::expiry;
+use crate::site::reload;
 use files::{LOOK_EVERY, WatchedFiles};
 use issuer::{Published, PublishedDocuments};
 use monitor::SiteMonitor;
@@ -328,16 +329,24 @@ impl RunningRoles {
                 self.take_over(site, &config).await.map(|()| config)
             }
         };
-        match reloaded {
+        let error = match reloaded {
             Ok(config) => {
                 self.monitor.configure(&config);
                 self.look_at_endings(site, &config).await;
                 self.config = config;
                 tracing::info!("reloaded limits, certificates and trust");
+                None
             }
             Err(why) => {
-                tracing::error!(%why, "nothing more was reloaded; the values before stay in effect")
+                tracing::error!(%why, "nothing more was reloaded; the values before stay in effect");
+                Some(why.to_string())
             }
+        };
+        let site = site.clone();
+        // A command may wait for it.
+        let left = tokio::task::spawn_blocking(move || reload::leave(&site, error)).await;
+        if let Err(why) = left {
+            tracing::error!(%why, "what came of the reload could not be left");
         }
     }
 

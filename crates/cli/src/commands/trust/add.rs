@@ -87,15 +87,15 @@ pub async fn run(args: &TrustAddArgs, output: Output) -> Result<(), CommandError
     let reload = Reload::of(&site);
     report.reload = Some(reload.clone());
     report.config_before = copy.map(|copy| copy.display().to_string());
-    output.show(&report, || {
+    let text = || {
         format!(
             "{} is trusted now.\n{}{}",
             report.name,
             reload.text(),
             next_for_others(report.command_for_others.as_deref())
         )
-    });
-    Ok(())
+    };
+    output.conclude(&report, text, reload.outcome())
 }
 
 /// The SHA-256 of a certificate or key in lower-case hexadecimal, however it is written.
