@@ -3,7 +3,9 @@
 
 mod ban;
 pub mod cloud;
+mod context;
 mod files;
+mod help;
 mod host;
 mod incidents;
 mod jobs;
@@ -18,6 +20,7 @@ mod trash;
 mod trust;
 mod what_if;
 
+pub use context::{CompletionArgs, ContextAddArgs, ContextCommand, ManArgs};
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
 pub use host::{HostArgs, HostCommand, HostCompareArgs, NamedRate};
@@ -51,7 +54,7 @@ use self::settings::{
     SeCommand, VoShareCommand,
 };
 use crate::exit::EXIT_CODES_HELP;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use penstock_model::quantity::{Size, Span};
 use penstock_protocol::gfal::Account;
 use penstock_sim::Policy;
@@ -65,6 +68,9 @@ pub struct Arguments {
     /// Print one JSON value instead of text.
     #[arg(long, global = true)]
     pub json: bool,
+    /// Use what this context says instead of the one in use, or of PENSTOCK_DIR (`penstock context`).
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -434,6 +440,26 @@ pub enum Command {
         It reads orders from standard input and writes reports to standard output, one JSON document a line."
     )]
     GfalAgent(GfalAgentArgs),
+    /// Name the sites that you work with, so that --dir, --service and tokens need not be typed.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock context add cern --dir /srv/cern --use   # from now on `penstock list` is about cern\n  \
+        penstock list --context lyon\n  \
+        penstock context list\n\n\
+        What counts, the first of: what is typed; --context NAME; the site directory in PENSTOCK_DIR; the context in use. Contexts \
+        are kept in $XDG_CONFIG_HOME/penstock/contexts.toml, or below ~/.config."
+    )]
+    Context(ContextCommand),
+    /// Print a script that lets a shell complete commands and options.
+    #[command(after_help = "Examples:\n  \
+        penstock completion bash > /etc/bash_completion.d/penstock\n  \
+        penstock completion zsh > ~/.zfunc/_penstock\n  \
+        penstock completion fish > ~/.config/fish/completions/penstock.fish")]
+    Completion(CompletionArgs),
+    /// Write manual pages of all commands into a directory.
+    #[command(after_help = "Example:\n  penstock man /usr/local/share/man/man1")]
+    Man(ManArgs),
     /// Take the configuration of an FTS3 over: limits of links and storage elements, defaults of VOs.
     #[command(after_help = "Examples:\n  \
         curl --cert proxy --capath /etc/grid-security/certificates https://fts3:8446/config/links > links.json\n  \
@@ -442,6 +468,16 @@ pub enum Command {
         + is a change, - is left out because it has no counterpart here, ! was refused. Nothing is removed; run \
         again, it changes nothing more.")]
     ImportFts3(ImportFts3Args),
+}
+
+/// The command line as it is defined.
+pub fn definition() -> clap::Command {
+    Arguments::command()
+}
+
+/// The same with its help arranged for people.
+pub fn command() -> clap::Command {
+    help::arranged(definition())
 }
 
 /// How to reach a server: whose certificates to trust and which token to show.
@@ -567,7 +603,6 @@ pub struct GfalAgentArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definitions_are_consistent_and_every_command_has_an_example() {

@@ -5,6 +5,7 @@ mod account;
 mod authz;
 mod backup;
 mod batch_result;
+mod context;
 mod copy;
 mod demo;
 mod files;
@@ -96,6 +97,9 @@ pub fn run(
         Command::Records(command) => records::run(command, output),
         Command::Account(args) => account::run(&args, output),
         Command::Tape(command) => in_runtime(tape::run(command, environment, output)),
+        Command::Context(command) => context::run(command, environment, output),
+        Command::Completion(args) => context::complete(&args, output),
+        Command::Man(args) => context::write_pages(&args, output),
         Command::GfalAgent(args) => gfal_agent(args),
     }
 }

@@ -194,10 +194,10 @@ pub struct KeyListArgs {
 #[derive(Debug, Args)]
 pub struct BackupArgs {
     /// The site directory.
-    #[arg(long, required_unless_present = "verify", requires = "to")]
+    #[arg(long, requires = "to")]
     pub dir: Option<PathBuf>,
     /// The file to make. One of that name is replaced when the new one is whole.
-    #[arg(long, value_name = "FILE", requires = "dir")]
+    #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
     /// Put the keys that open what is sealed into it as well.
     #[arg(long, requires = "to")]
