@@ -16,6 +16,7 @@ pub mod settings;
 mod simulate;
 mod site;
 mod tape;
+mod top;
 mod trash;
 mod trust;
 mod what_if;
@@ -40,6 +41,7 @@ pub use tape::{
     TapeAccountArgs, TapeCalibrateArgs, TapeCommand, TapeDataSetsArgs, TapeGoal, TapeHoldArgs,
     TapeNameArgs, TapeOrderArgs, TapePolicy, TapeRepackArgs, TapeStatusArgs, TapeStopArgs,
 };
+pub use top::TopArgs;
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,
@@ -147,6 +149,10 @@ pub enum Command {
     /// Cancel jobs. What has arrived stays.
     #[command(after_help = "Example:\n  penstock cancel --dir cern 0192d3a4-…")]
     Cancel(CancelArgs),
+    /// Watch a transfer service in the terminal: links, rates, why files wait, files on their way.
+    #[command(after_help = "Examples:\n  penstock top --dir cern            # until Ctrl-C\n  \
+        penstock top --dir cern --once     # how it stands now\n  penstock top --dir cern --json     # the same for scripts")]
+    Top(TopArgs),
     /// Keep storage elements and users away from a transfer service, and let them back.
     #[command(
         subcommand,

@@ -24,6 +24,7 @@ mod share;
 mod simulate;
 mod tape;
 mod token;
+mod top;
 mod trash;
 mod trust;
 mod what_if;
@@ -55,6 +56,7 @@ pub fn run(
         Command::Status(args) => in_runtime(jobs::status(args, environment, output)),
         Command::List(args) => in_runtime(jobs::list(args, environment, output)),
         Command::Cancel(args) => in_runtime(jobs::cancel(args, environment, output)),
+        Command::Top(args) => in_runtime(top::run(args, environment, output)),
         Command::Ban(command) => in_runtime(jobs::ban::run(command, environment, output)),
         Command::Find(args) => in_runtime(jobs::find::run(args, environment, output)),
         Command::Nodes(args) => in_runtime(jobs::nodes::run(args, environment, output)),

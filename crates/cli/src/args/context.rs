@@ -74,5 +74,6 @@ pub struct CompletionArgs {
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// The directory to write them into; it is made when there is none.
+    #[arg(value_name = "DIR")]
     pub dir_for_pages: PathBuf,
 }
