@@ -6,7 +6,6 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use parking_lot::RwLock;
-use penstock_protocol::site_document;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -44,7 +43,7 @@ impl Published {
 /// when the site issues no tokens.
 pub fn router(published: Published) -> Router {
     Router::new()
-        .route(site_document::WELL_KNOWN, get(site))
+        .route("/.well-known/penstock-site", get(site))
         .route("/.well-known/openid-configuration", get(configuration))
         .route("/jwks", get(keys))
         .with_state(published)
