@@ -11,6 +11,7 @@ use penstock_durable_file::{make_directory, replace_private};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use url::Url;
 
@@ -89,7 +90,13 @@ impl Contexts {
             ))
         };
         match std::fs::metadata(path) {
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => {
+            // Where a service runs, the home of its user need not be one.
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied
+                ) =>
+            {
                 return Ok(Contexts::default());
             }
             Err(why) => return Err(unusable(&why)),
@@ -148,7 +155,9 @@ impl Defaults {
         if let Some(dir) = &environment.site_directory {
             return Ok(Defaults(vec![("dir", dir.clone().into())]));
         }
-        if environment.config_home.is_none() {
+        // The service starts those, with an environment of its own.
+        let is_agent = words.get(1).is_some_and(|word| word == "gfal-agent");
+        if environment.config_home.is_none() || is_agent {
             return Ok(Defaults::default());
         }
         let contexts = Contexts::load(&Contexts::file(environment)?)?;
@@ -214,14 +223,15 @@ fn contradicting(command: &Command, id: &str) -> Option<Vec<Id>> {
 fn typed_context(words: &[OsString]) -> Option<String> {
     let mut words = words.iter().skip(1);
     while let Some(word) = words.next() {
-        match word.to_str()? {
-            "--" => return None,
-            "--context" => return words.next()?.to_str().map(str::to_owned),
-            word => {
+        match word.to_str() {
+            Some("--") => return None,
+            Some("--context") => return words.next()?.to_str().map(str::to_owned),
+            Some(word) => {
                 if let Some(name) = word.strip_prefix("--context=") {
                     return Some(name.to_owned());
                 }
             }
+            None => {}
         }
     }
     None

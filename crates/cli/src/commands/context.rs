@@ -144,11 +144,14 @@ pub fn complete(args: &CompletionArgs, output: Output) -> Result<(), CommandErro
     let mut command = args::definition();
     clap_complete::generate(args.shell, &mut command, "penstock", &mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
-    output.show(
-        &serde_json::json!({ "shell": args.shell.to_string(), "script": text }),
-        || text.clone(),
-    );
-    Ok(())
+    if output.json {
+        let report = serde_json::json!({ "shell": args.shell.to_string(), "script": text });
+        output.show(&report, String::new);
+        return Ok(());
+    }
+    // It is a program's, tabs and all.
+    let written = std::io::stdout().write_all(text.as_bytes());
+    written.map_err(|why| CommandError::local("standard output", why))
 }
 
 /// `penstock man`.
@@ -181,8 +184,7 @@ fn write_page(
     let file = format!("{name}.1");
     let path = directory.join(&file);
     let mut page = Vec::new();
-    let named = command.clone().name(name.to_owned());
-    let rendered = Man::new(named).render(&mut page);
+    let rendered = Man::new(command.clone()).title(name).render(&mut page);
     rendered
         .and_then(|()| std::fs::File::create(&path)?.write_all(&page))
         .map_err(|why| CommandError::local(path.display(), why))?;

@@ -137,7 +137,8 @@ fn serving(site: &SiteDirectory) -> Option<Pid> {
     let mut file = File::open(site.root().join("state/serve.lock")).ok()?;
     let mut text = String::new();
     file.by_ref().take(32).read_to_string(&mut text).ok()?;
-    let process = Pid::from_raw(text.trim().parse().ok()?)?;
+    let number: u32 = text.trim().parse().ok()?;
+    let process = Pid::from_raw(i32::try_from(number).ok()?)?;
     // Looked at first, so that the lock of a service that is just starting is not taken even for a moment.
     let lives = !matches!(test_kill_process(process), Err(Errno::SRCH));
     let is_held = || flock(&file, FlockOperation::NonBlockingLockShared).is_err();

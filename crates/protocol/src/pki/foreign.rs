@@ -34,7 +34,12 @@ impl ForeignAuthority {
 
     /// Reads the one certificate of a text.
     pub fn parse(pem: &str) -> Result<ForeignAuthority, PkiError> {
-        ForeignAuthority::of(X509::from_pem(pem.as_bytes())?)
+        let certificate = X509::from_pem(pem.as_bytes()).map_err(|why| PkiError::Content {
+            path: "what was sent".into(),
+            what: "certificate",
+            why,
+        })?;
+        ForeignAuthority::of(certificate)
     }
 
     /// SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` tells it.

@@ -156,7 +156,8 @@ impl From<LookError> for CommandError {
 
 async fn look_at(url: &Url, certificates: &Path) -> Result<Contact, LookError> {
     let trusting = client(ClientTls::from_ca_directory(certificates))?;
-    let (document, client, is_trusted, _kept) = match document_at(&trusting, url).await {
+    let told = document_at(&trusting, url).await;
+    let (document, client, is_trusted, _kept) = match told {
         Ok(document) => (document, trusting, true, None),
         Err(why) if why.is_not_trusted() => {
             let (document, client, kept) = first_contact(url).await?;
