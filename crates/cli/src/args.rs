@@ -46,7 +46,10 @@ pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,
 };
-pub use trust::{TrustAddArgs, TrustCommand, TrustListArgs, TrustRemoveArgs, TrustShowArgs};
+pub use trust::{
+    SITE_NAME_CHARS_MAX, SiteName, SiteRights, TrustAddArgs, TrustCommand, TrustListArgs,
+    TrustRemoveArgs, TrustShowArgs,
+};
 pub use what_if::WhatIfArgs;
 
 use self::cloud::CloudCommand;

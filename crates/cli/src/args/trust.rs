@@ -1,11 +1,16 @@
 //! What can be typed to let sites trust each other.
 
 use super::site::namespace_path;
-use crate::site::trusted_sites::{SiteName, SiteRights};
-use clap::{Args, Subcommand};
-use penstock_model::NamespacePath;
+use clap::{Args, Subcommand, ValueEnum};
+use penstock_model::{NamespacePath, Right};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use url::Url;
+
+/// Characters of a name under which a site is kept.
+pub const SITE_NAME_CHARS_MAX: usize = 64;
 
 /// What `trust` does.
 #[derive(Debug, Subcommand)]
@@ -96,4 +101,118 @@ pub struct TrustRemoveArgs {
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,
+}
+
+/// Under which name a site is kept: the stem of a file, so it holds nothing that could lead elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SiteName(String);
+
+impl SiteName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What a site calls itself, with '-' for what cannot stand in such a name; `None`: nothing is left of it.
+    pub fn like(text: &str) -> Option<SiteName> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let name = text.chars().map(|c| if allowed(c) { c } else { '-' });
+        let name: String = name.take(SITE_NAME_CHARS_MAX).collect();
+        name.trim_matches(['-', '.', '_']).parse().ok()
+    }
+}
+
+impl FromStr for SiteName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SiteName, String> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_name = !text.is_empty()
+            && text.len() <= SITE_NAME_CHARS_MAX
+            && text.chars().all(allowed)
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric());
+        match is_name {
+            true => Ok(SiteName(text.to_owned())),
+            false => Err(format!(
+                "'{text}' cannot name a site here: use 1 to {SITE_NAME_CHARS_MAX} letters, digits, '-', '_' or '.', the first a \
+                 letter or digit"
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for SiteName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<SiteName, String> {
+        text.parse()
+    }
+}
+
+impl From<SiteName> for String {
+    fn from(name: SiteName) -> String {
+        name.0
+    }
+}
+
+impl fmt::Display for SiteName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// What tokens of another site can do here, as one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum SiteRights {
+    /// Nothing. Copies to and from that site work for whoever may do that with this site's own tokens.
+    None,
+    /// Read files.
+    Read,
+    /// Read, write and delete files.
+    Write,
+    /// The same, and ask for files on tape.
+    All,
+}
+
+impl SiteRights {
+    pub fn rights(self) -> Vec<Right> {
+        match self {
+            SiteRights::None => Vec::new(),
+            SiteRights::Read => vec![Right::Read],
+            SiteRights::Write => vec![Right::Read, Right::Create, Right::Modify],
+            SiteRights::All => Right::ALL.to_vec(),
+        }
+    }
+
+    /// As it is typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            SiteRights::None => "none",
+            SiteRights::Read => "read",
+            SiteRights::Write => "write",
+            SiteRights::All => "all",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_nowhere_else() {
+        for bad in [
+            "", ".", "..", "../x", "a/b", ".hidden", "-x", "a b", "ä", "a\n",
+        ] {
+            assert!(bad.parse::<SiteName>().is_err(), "{bad:?}");
+        }
+        assert!("a".repeat(65).parse::<SiteName>().is_err());
+        let like = |text: &str| SiteName::like(text).map(|name| name.to_string());
+        assert_eq!(like("north"), Some("north".to_owned()));
+        assert_eq!(like("../../etc/x y"), Some("etc-x-y".to_owned()));
+        assert_eq!(like("München 1"), Some("M-nchen-1".to_owned()));
+        assert_eq!(like(".."), None);
+        assert_eq!(like(&"a".repeat(99)), Some("a".repeat(64)));
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! A file is written before what it describes is done. Whatever cuts that off, doing it again or taking it back ends it.
 
+use crate::args::{SITE_NAME_CHARS_MAX, SiteName, SiteRights};
 use crate::exit::CommandError;
 use crate::site::acquaintance::Acquaintance;
 use crate::site::config::{Config, ForeignIssuer};
@@ -11,7 +12,7 @@ use crate::site::directory::SiteDirectory;
 use penstock_clock::wall_clock;
 use penstock_durable_file::{make_directory, replace_private, sync_directory};
 use penstock_model::text::hex;
-use penstock_model::{NamespacePath, Right, Timestamp};
+use penstock_model::{NamespacePath, Timestamp};
 use penstock_protocol::pki::{ForeignAuthority, PkiError};
 use penstock_protocol::site_document::SiteDocument;
 use rustix::fs::{FlockOperation, flock};
@@ -21,101 +22,10 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 const DIRECTORY: &str = "trusted-sites";
-const NAME_CHARS_MAX: usize = 64;
 /// Bytes of a file here: authorities in PEM are most of it.
 const FILE_BYTES_MAX: u64 = 256 << 10;
-
-/// Under which name a site is kept: the stem of a file, so it holds nothing that could lead elsewhere.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SiteName(String);
-
-impl SiteName {
-    /// What a site calls itself, with '-' for what cannot stand in such a name; `None`: nothing is left of it.
-    pub fn like(text: &str) -> Option<SiteName> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let name = text.chars().map(|c| if allowed(c) { c } else { '-' });
-        let name: String = name.take(NAME_CHARS_MAX).collect();
-        name.trim_matches(['-', '.', '_']).parse().ok()
-    }
-}
-
-impl FromStr for SiteName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<SiteName, String> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let is_name = !text.is_empty()
-            && text.len() <= NAME_CHARS_MAX
-            && text.chars().all(allowed)
-            && text.starts_with(|c: char| c.is_ascii_alphanumeric());
-        match is_name {
-            true => Ok(SiteName(text.to_owned())),
-            false => Err(format!(
-                "'{text}' cannot name a site here: use 1 to {NAME_CHARS_MAX} letters, digits, '-', '_' or '.', the first a \
-                 letter or digit"
-            )),
-        }
-    }
-}
-
-impl TryFrom<String> for SiteName {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<SiteName, String> {
-        text.parse()
-    }
-}
-
-impl From<SiteName> for String {
-    fn from(name: SiteName) -> String {
-        name.0
-    }
-}
-
-impl fmt::Display for SiteName {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-/// What tokens of another site can do here, as one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum SiteRights {
-    /// Nothing. Copies to and from that site work for whoever may do that with this site's own tokens.
-    None,
-    /// Read files.
-    Read,
-    /// Read, write and delete files.
-    Write,
-    /// The same, and ask for files on tape.
-    All,
-}
-
-impl SiteRights {
-    pub fn rights(self) -> Vec<Right> {
-        match self {
-            SiteRights::None => Vec::new(),
-            SiteRights::Read => vec![Right::Read],
-            SiteRights::Write => vec![Right::Read, Right::Create, Right::Modify],
-            SiteRights::All => Right::ALL.to_vec(),
-        }
-    }
-
-    /// As it is typed.
-    pub fn word(self) -> &'static str {
-        match self {
-            SiteRights::None => "none",
-            SiteRights::Read => "read",
-            SiteRights::Write => "write",
-            SiteRights::All => "all",
-        }
-    }
-}
 
 /// The authority of a site's host certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -278,8 +188,10 @@ impl TrustedSites {
         if is_free(&wanted) {
             return Ok(wanted);
         }
-        let stem: String = wanted.0.chars().take(NAME_CHARS_MAX - 5).collect();
-        let mut numbered = (2..10_000_u32).map(|number| SiteName(format!("{stem}-{number}")));
+        let whole = wanted.to_string();
+        let stem: String = whole.chars().take(SITE_NAME_CHARS_MAX - 5).collect();
+        let numbered = (2..10_000_u32).map(|number| format!("{stem}-{number}"));
+        let mut numbered = numbered.filter_map(|name| name.parse().ok());
         let free = numbered.find(is_free);
         free.ok_or_else(|| CommandError::Usage(format!("too many sites are called '{wanted}'")))
     }
@@ -365,7 +277,8 @@ impl TrustedSites {
         let authority = ForeignAuthority::parse(&pem).map_err(of_pki)?;
         let url = config.door_url().or(config.service_url());
         let url = url.unwrap_or_default();
-        let name = SiteName::like(&config.site.name).unwrap_or_else(|| SiteName("site".to_owned()));
+        let name = SiteName::like(&config.site.name).or_else(|| "site".parse().ok());
+        let name = name.ok_or_else(|| CommandError::Usage("the other site has no name".to_owned()))?;
         let issuer = acquaintance.issuer.as_ref();
         let wanted = TrustedSite {
             name: self.unused_name(name, &url)?,
@@ -538,7 +451,7 @@ fn read(path: &Path) -> Result<TrustedSite, CommandError> {
         .map_err(|why| unusable(&why))?;
     let site: TrustedSite = serde_json::from_str(&text).map_err(|why| unusable(&why))?;
     let stem = path.file_stem().and_then(|stem| stem.to_str());
-    match stem == Some(&site.name.0) {
+    match stem == Some(site.name.as_str()) {
         true => Ok(site),
         false => Err(unusable(&format_args!(
             "it is about the site '{}', and has another name",
@@ -550,22 +463,6 @@ fn read(path: &Path) -> Result<TrustedSite, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_leads_nowhere_else() {
-        for bad in [
-            "", ".", "..", "../x", "a/b", ".hidden", "-x", "a b", "ä", "a\n",
-        ] {
-            assert!(bad.parse::<SiteName>().is_err(), "{bad:?}");
-        }
-        assert!("a".repeat(65).parse::<SiteName>().is_err());
-        let like = |text: &str| SiteName::like(text).map(|name| name.to_string());
-        assert_eq!(like("north"), Some("north".to_owned()));
-        assert_eq!(like("../../etc/x y"), Some("etc-x-y".to_owned()));
-        assert_eq!(like("München 1"), Some("M-nchen-1".to_owned()));
-        assert_eq!(like(".."), None);
-        assert_eq!(like(&"a".repeat(99)), Some("a".repeat(64)));
-    }
 
     #[test]
     fn hosts_of_a_stranger_count_only_when_they_cannot_lead_inside() {

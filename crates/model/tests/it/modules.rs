@@ -75,6 +75,7 @@ const STORAGE_ELEMENT: [&str; 47] = [
     "storage",
     "pool_files",
     "fsck",
+    "trust",
     "rebuild",
     "door",
     "door_threads",
@@ -155,11 +156,23 @@ const OF_THE_TICKET: [&str; 4] = [
 ];
 
 /// The same, of the one binary and of its two folders.
-const CLI: [&str; 6] = ["environment", "exit", "output", "args", "site", "commands"];
-const CLI_SITE: [&str; 17] = [
+const CLI: [&str; 7] = [
+    "environment",
+    "exit",
+    "output",
+    "args",
+    "contexts",
+    "site",
+    "commands",
+];
+const CLI_SITE: [&str; 21] = [
     "config",
+    "acquaintance",
     "config_file",
     "directory",
+    "own_document",
+    "reload",
+    "trusted_sites",
     "element_rows",
     "path_story",
     "pool_record",
@@ -175,7 +188,7 @@ const CLI_SITE: [&str; 17] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 25] = [
+const CLI_COMMANDS: [&str; 28] = [
     "progress",
     "batch_result",
     "access",
@@ -183,6 +196,7 @@ const CLI_COMMANDS: [&str; 25] = [
     "share",
     "copy",
     "jobs",
+    "top",
     "settings",
     "import_fts3",
     "authz",
@@ -201,6 +215,7 @@ const CLI_COMMANDS: [&str; 25] = [
     "simulate",
     "what_if",
     "ingest",
+    "context",
 ];
 
 /// Circles that stay, each with the folder in which its modules lie, and the reason.

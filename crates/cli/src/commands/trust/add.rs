@@ -6,7 +6,7 @@ use super::{
     AuthorityRow, command_for_others, edit, grant_line, keys_lines, next_for_others, own_document,
     servers_line, utc, with_colons,
 };
-use crate::args::TrustAddArgs;
+use crate::args::{SiteName, SiteRights, TrustAddArgs};
 use crate::commands::fsck::is_confirmed;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -15,8 +15,7 @@ use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use crate::site::reload::Reload;
 use crate::site::trusted_sites::{
-    BeforeTrust, ConfigEdit, SiteName, SiteRights, TrustedAuthority, TrustedSite, TrustedSites,
-    hosts_that_count, of_pki,
+    BeforeTrust, ConfigEdit, TrustedAuthority, TrustedSite, TrustedSites, hosts_that_count, of_pki,
 };
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
