@@ -74,7 +74,8 @@ impl Contexts {
     pub fn file(environment: &Environment) -> Result<PathBuf, CommandError> {
         let home = environment.config_home.as_ref().ok_or_else(|| {
             CommandError::Usage(
-                "contexts are kept in $XDG_CONFIG_HOME/penstock or ~/.config/penstock, and neither XDG_CONFIG_HOME nor HOME is set"
+                "contexts are kept in $XDG_CONFIG_HOME/penstock or ~/.config/penstock, and neither XDG_CONFIG_HOME nor HOME \
+                 is set"
                     .to_owned(),
             )
         })?;

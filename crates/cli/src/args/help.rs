@@ -44,7 +44,8 @@ pub fn arranged(command: Command) -> Command {
     let groups = groups(&command);
     let access = access(&command);
     let template = format!(
-        "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n{access}{{after-help}}"
+        "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n\
+         {groups}Options:\n{{options}}\n\n{access}{{after-help}}"
     );
     without_access(command).help_template(template)
 }

@@ -247,7 +247,7 @@ async fn list(args: &TrustListArgs, output: Output) -> Result<(), CommandError> 
         (!names.is_empty()).then(|| names.join(", "))
     };
     let outcome = match (named(Standing::Changed), named(Standing::Unreachable)) {
-        (Some(names), _) => Err(CommandError::Verification(format!(
+        (Some(names), _) => Err(CommandError::OtherSite(format!(
             "not who was trusted: {names}"
         ))),
         (None, Some(names)) => Err(CommandError::Unreachable(format!(

@@ -228,15 +228,15 @@ impl Plan {
         let authorities = self.wanted.authorities.iter();
         let mut unnamed = authorities.filter(|authority| !given.contains(&authority.fingerprint));
         if let Some(missing) = missing {
-            return Err(CommandError::Verification(format!(
-                "{} has no authority and no key with the fingerprint {}: somebody is in between, or the fingerprint is of another \
-                 site; nothing was changed",
+            return Err(CommandError::OtherSite(format!(
+                "{} has no authority and no key with the fingerprint {}: somebody is in between, or the fingerprint is that \
+                 of another site; nothing was changed",
                 self.wanted.url,
                 with_colons(missing)
             )));
         }
         match unnamed.next() {
-            Some(authority) => Err(CommandError::Verification(format!(
+            Some(authority) => Err(CommandError::OtherSite(format!(
                 "{} would be trusted by the authority {} with the fingerprint {}, which was not given; nothing was changed",
                 self.wanted.url,
                 authority.subject,
@@ -418,8 +418,8 @@ fn grant_for(
             let mut named = config.named_vos().into_iter();
             if named.any(|(_, named)| named == own) {
                 return Err(CommandError::Usage(format!(
-                    "the VO {own} is one of others here already; say with --vo of which VO the users of this site are (--vo {own}: of \
-                     the same), or keep it under another --name"
+                    "the VO {own} is one of others here already; say with --vo of which VO its users are (--vo {own}: of the \
+                     same), or keep the site under another --name"
                 )));
             }
             own
@@ -478,7 +478,7 @@ fn authorities_for(
             .iter()
             .find(|kept| !named.contains(&kept.fingerprint))
     {
-        return Err(CommandError::Verification(format!(
+        return Err(CommandError::OtherSite(format!(
             "{} has another authority than was trusted since {} ({}): somebody is in between, or the site was made anew. If you \
              know that it was: penstock trust remove {}, then trust it again",
             contact.url,
@@ -494,8 +494,9 @@ fn authorities_for(
     let wanted: Vec<ForeignAuthority> = wanted.cloned().collect();
     for authority in &wanted {
         if let Some(rival) = authority.rival_in(certificates).map_err(of_pki)? {
-            return Err(CommandError::Verification(format!(
-                "{} names the authority {}, and another one that could be taken for it is trusted already ({}); nothing was changed",
+            return Err(CommandError::OtherSite(format!(
+                "{} names the authority {}, and another one that could be taken for it is trusted already ({}); nothing was \
+                 changed",
                 contact.url,
                 authority.subject(),
                 rival.display()

@@ -168,7 +168,8 @@ async fn look_at(url: &Url, certificates: &Path) -> Result<Contact, LookError> {
     let host = url.host_str().and_then(canonical_host).unwrap_or_default();
     if !document.hosts.contains(&host) {
         return Err(LookError::Other(CommandError::Usage(format!(
-            "the site at {url} calls itself {}, and not {host}; use such a name in the URL, or have {host} added to site.hosts there",
+            "the site at {url} calls itself {}, and not {host}; use such a name in the URL, or have {host} added to \
+             site.hosts there",
             document.hosts.join(", ")
         ))));
     }
