@@ -21,8 +21,8 @@ mod trash;
 mod trust;
 mod what_if;
 
-pub use context::{CompletionArgs, ContextAddArgs, ContextCommand, ManArgs};
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
+pub use context::{CompletionArgs, ContextAddArgs, ContextCommand, ManArgs};
 pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
 pub use host::{HostArgs, HostCommand, HostCompareArgs, NamedRate};
 pub use incidents::{IncidentsArgs, IncidentsCommand};
@@ -153,8 +153,10 @@ pub enum Command {
     #[command(after_help = "Example:\n  penstock cancel --dir cern 0192d3a4-…")]
     Cancel(CancelArgs),
     /// Watch a transfer service in the terminal: links, rates, why files wait, files on their way.
-    #[command(after_help = "Examples:\n  penstock top --dir cern            # until Ctrl-C\n  \
-        penstock top --dir cern --once     # how it stands now\n  penstock top --dir cern --json     # the same for scripts")]
+    #[command(
+        after_help = "Examples:\n  penstock top --dir cern            # until Ctrl-C\n  \
+        penstock top --dir cern --once     # how it stands now\n  penstock top --dir cern --json     # the same for scripts"
+    )]
     Top(TopArgs),
     /// Keep storage elements and users away from a transfer service, and let them back.
     #[command(

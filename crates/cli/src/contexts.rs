@@ -113,8 +113,8 @@ impl Contexts {
         let local = |why: std::io::Error| CommandError::local(path.display(), why);
         let directory = path.parent().unwrap_or(path);
         make_directory(directory, 0o700).map_err(local)?;
-        let text = toml::to_string_pretty(self)
-            .map_err(|why| CommandError::local(path.display(), why))?;
+        let text =
+            toml::to_string_pretty(self).map_err(|why| CommandError::local(path.display(), why))?;
         replace_private(path, &text).map_err(local)
     }
 
@@ -123,7 +123,9 @@ impl Contexts {
         self.all.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.all.keys().map(String::as_str).collect();
             let known = match names.is_empty() {
-                true => "there are none; `penstock context add NAME --dir DIR` makes one".to_owned(),
+                true => {
+                    "there are none; `penstock context add NAME --dir DIR` makes one".to_owned()
+                }
                 false => format!("there are {}", names.join(", ")),
             };
             CommandError::NotFound(format!("no context '{name}': {known}"))
@@ -311,8 +313,16 @@ mod tests {
         check("penstock check", &with, "dir: \"/env\"");
         check("penstock check --context b", &with, "dir: \"/b\"");
         check("penstock --context=b check", &with, "dir: \"/b\"");
-        check("penstock check --context b --dir /typed", &with, "dir: \"/typed\"");
-        check("penstock check --context x", &none, "no context 'x': there are a, b, remote");
+        check(
+            "penstock check --context b --dir /typed",
+            &with,
+            "dir: \"/typed\"",
+        );
+        check(
+            "penstock check --context x",
+            &none,
+            "no context 'x': there are a, b, remote",
+        );
         check("penstock trust list", &none, "dir: \"/a\"");
         check("penstock key rotate token", &none, "dir: \"/a\"");
         // What would make or replace a site is typed.
@@ -339,7 +349,10 @@ mod tests {
         check(remote, &["dir: None", "token_file: Some(\"/t\")", "fts"]);
         check(&format!("{remote} --token t"), &["token_file: None"]);
         let elsewhere = format!("{remote} --dir /c");
-        check(&elsewhere, &["service: None", "token_file: None", "dir: Some(\"/c\")"]);
+        check(
+            &elsewhere,
+            &["service: None", "token_file: None", "dir: Some(\"/c\")"],
+        );
     }
 
     #[test]

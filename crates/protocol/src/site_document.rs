@@ -100,7 +100,9 @@ impl SiteDocument {
     pub fn parse(bytes: &[u8]) -> Result<SiteDocument, InvalidSiteDocument> {
         let wrong = |why: String| InvalidSiteDocument(why);
         if bytes.len() as u64 > DOCUMENT_BYTES_MAX {
-            return Err(wrong(format!("it has more than {DOCUMENT_BYTES_MAX} bytes")));
+            return Err(wrong(format!(
+                "it has more than {DOCUMENT_BYTES_MAX} bytes"
+            )));
         }
         let mut document: SiteDocument =
             serde_json::from_slice(bytes).map_err(|why| wrong(why.to_string()))?;
@@ -123,13 +125,20 @@ impl SiteDocument {
             ));
         }
         let is_plain = |text: &str| !text.chars().any(char::is_control);
-        if self.name.is_empty() || self.name.chars().count() > NAME_CHARS_MAX || !is_plain(&self.name) {
+        if self.name.is_empty()
+            || self.name.chars().count() > NAME_CHARS_MAX
+            || !is_plain(&self.name)
+        {
             return Some("its name is empty, too long, or not text".to_owned());
         }
         if self.hosts.is_empty() || self.hosts.len() > HOSTS_MAX {
             return Some(format!("it names no host, or more than {HOSTS_MAX}"));
         }
-        if let Some(bad) = self.hosts.iter().find(|host| canonical_host(host).is_none()) {
+        if let Some(bad) = self
+            .hosts
+            .iter()
+            .find(|host| canonical_host(host).is_none())
+        {
             return Some(format!("{bad:?} is neither a host name nor an address"));
         }
         let storage = self.storage.iter();
@@ -139,14 +148,19 @@ impl SiteDocument {
             return Some("0 is no port".to_owned());
         }
         if self.authorities.len() > AUTHORITIES_MAX
-            || self.authorities.iter().any(|pem| pem.len() > AUTHORITY_BYTES_MAX)
+            || self
+                .authorities
+                .iter()
+                .any(|pem| pem.len() > AUTHORITY_BYTES_MAX)
         {
             return Some("its authorities are too many or too long".to_owned());
         }
         if self.host_subject.len() > SUBJECT_BYTES_MAX || !is_plain(&self.host_subject) {
             return Some("the subject of its certificate is too long, or not text".to_owned());
         }
-        self.issuer.as_ref().and_then(|issuer| self.why_issuer_refused(issuer))
+        self.issuer
+            .as_ref()
+            .and_then(|issuer| self.why_issuer_refused(issuer))
     }
 
     /// The issuer must be at a host of the site: a site cannot introduce somebody else's.
@@ -234,11 +248,18 @@ mod tests {
         };
         check("form 2", "penstock_site", json!(2));
         check("its name", "name", json!(""));
-        check("its name", "name", json!("a\u001b[2J"));
+        check("its name", "name", json!("a\u{1b}[2J"));
         check("its name", "name", json!("a".repeat(65)));
         check("no host", "hosts", json!([]));
         check("more than 16", "hosts", json!(vec!["a.org"; 17]));
-        for host in ["*.example.org", "../x", "a b", "", "se.example.org:8443", "http://x"] {
+        for host in [
+            "*.example.org",
+            "../x",
+            "a b",
+            "",
+            "se.example.org:8443",
+            "http://x",
+        ] {
             check("neither a host name", "hosts", json!([host]));
         }
         check("0 is no port", "storage", json!({"port": 0}));
@@ -253,7 +274,11 @@ mod tests {
         ] {
             check("https:// URL", "issuer", json!({"url": url}));
         }
-        check("own hosts", "issuer", json!({"url": "https://iam.example.org"}));
+        check(
+            "own hosts",
+            "issuer",
+            json!({"url": "https://iam.example.org"}),
+        );
         let keys = json!({"url": "https://192.0.2.7", "key_fingerprints": ["x"]});
         check("fingerprints", "issuer", keys);
         let long = vec![b' '; 70_000];

@@ -10,8 +10,10 @@ use url::Url;
 #[derive(Debug, Subcommand)]
 pub enum ContextCommand {
     /// Make a context, or change one.
-    #[command(after_help = "Examples:\n  penstock context add cern --dir /srv/cern\n  \
-        penstock context add lyon --service https://fts.in2p3.fr:8446 --token-file ~/.lyon.token --use")]
+    #[command(
+        after_help = "Examples:\n  penstock context add cern --dir /srv/cern\n  \
+        penstock context add lyon --service https://fts.in2p3.fr:8446 --token-file ~/.lyon.token --use"
+    )]
     Add(ContextAddArgs),
     /// List them. The one in use has a '*'.
     #[command(after_help = "Example:\n  penstock context list --json")]

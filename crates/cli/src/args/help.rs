@@ -8,27 +8,51 @@ const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Site",
         &[
-            "demo", "init", "serve", "check", "trust", "token", "key", "authz", "nodes", "host", "history", "backup",
-            "restore", "fsck", "rebuild", "trash",
+            "demo", "init", "serve", "check", "trust", "token", "key", "authz", "nodes", "host",
+            "history", "backup", "restore", "fsck", "rebuild", "trash",
         ],
     ),
     (
         "Files",
-        &["copy", "ls", "stat", "cat", "mkdir", "rm", "checksum", "share"],
+        &[
+            "copy", "ls", "stat", "cat", "mkdir", "rm", "checksum", "share",
+        ],
     ),
-    ("Jobs", &["submit", "status", "list", "cancel", "find", "top"]),
+    (
+        "Jobs",
+        &["submit", "status", "list", "cancel", "find", "top"],
+    ),
     (
         "Settings",
         &[
-            "link", "se", "vo-share", "activity", "authorize", "cloud-storage", "ban", "drain", "audit", "import-fts3",
+            "link",
+            "se",
+            "vo-share",
+            "activity",
+            "authorize",
+            "cloud-storage",
+            "ban",
+            "drain",
+            "audit",
+            "import-fts3",
         ],
     ),
     (
         "Explain",
-        &["explain", "incidents", "mute", "what-if", "simulate", "account"],
+        &[
+            "explain",
+            "incidents",
+            "mute",
+            "what-if",
+            "simulate",
+            "account",
+        ],
     ),
     ("Tape", &["tape"]),
-    ("Tools", &["ingest", "records", "context", "completion", "man"]),
+    (
+        "Tools",
+        &["ingest", "records", "context", "completion", "man"],
+    ),
 ];
 /// Commands that stand in no group, which a test does not let pass.
 const REST: &str = "Further";
@@ -130,7 +154,8 @@ fn without_access(command: Command) -> Command {
             command = command.mut_arg(id, |arg| arg.hide(true));
         }
         let after = command.get_after_help().map(ToString::to_string);
-        let pointer = "`penstock --help` tells of --token-file, --capath and other options of access.";
+        let pointer =
+            "`penstock --help` tells of --token-file, --capath and other options of access.";
         command = command.after_help(match after {
             Some(after) => format!("{after}\n\n{pointer}"),
             None => pointer.to_owned(),
@@ -152,9 +177,14 @@ mod tests {
     #[test]
     fn each_command_stands_in_one_group() {
         let definition = definition();
-        let shown = definition.get_subcommands().filter(|sub| !sub.is_hide_set());
+        let shown = definition
+            .get_subcommands()
+            .filter(|sub| !sub.is_hide_set());
         let mut names: Vec<&str> = shown.map(Command::get_name).collect();
-        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let mut grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
         names.sort_unstable();
         grouped.sort_unstable();
         assert_eq!(names, grouped);
@@ -164,12 +194,21 @@ mod tests {
     fn what_access_means_is_told_once() {
         let mut command = command();
         let whole = command.render_help().to_string();
-        for told in ["Site:\n  demo ", "Files:\n  copy ", "Tape:\n", "--token-file <FILE>", "Exit codes:"] {
+        for told in [
+            "Site:\n  demo ",
+            "Files:\n  copy ",
+            "Tape:\n",
+            "--token-file <FILE>",
+            "Exit codes:",
+        ] {
             assert!(whole.contains(told), "{told}: {whole}");
         }
         let list = command.find_subcommand_mut("list").expect("there");
         let help = list.render_long_help().to_string();
-        assert!(!help.contains("bt_u$UID") && help.contains("options of access"), "{help}");
+        assert!(
+            !help.contains("bt_u$UID") && help.contains("options of access"),
+            "{help}"
+        );
         assert!(help.contains("--dir"), "{help}");
     }
 
@@ -179,6 +218,10 @@ mod tests {
         let rows = row("name", 10, &text);
         assert!(rows.lines().count() > 2);
         assert!(rows.lines().all(|line| line.chars().count() <= COLUMNS));
-        assert!(rows.lines().skip(1).all(|line| line.starts_with("             word")));
+        assert!(
+            rows.lines()
+                .skip(1)
+                .all(|line| line.starts_with("             word"))
+        );
     }
 }

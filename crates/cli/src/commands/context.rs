@@ -101,7 +101,10 @@ fn add(contexts: &mut Contexts, args: ContextAddArgs) -> Result<String, CommandE
     }
     Ok(match contexts.current.as_ref() == Some(&args.name) {
         true => format!("{} is in use", args.name),
-        false => format!("{0} is there: --context {0}, or `penstock context use {0}`", args.name),
+        false => format!(
+            "{0} is there: --context {0}, or `penstock context use {0}`",
+            args.name
+        ),
     })
 }
 
@@ -122,7 +125,8 @@ fn show(contexts: &Contexts, file: &Path, output: Output) {
                 false => ' ',
             };
             let context = &row.context;
-            let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+            let path =
+                |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
             let parts = [
                 path(&context.dir),
                 context.service.as_ref().map(ToString::to_string),
@@ -157,7 +161,8 @@ pub fn complete(args: &CompletionArgs, output: Output) -> Result<(), CommandErro
 /// `penstock man`.
 pub fn write_pages(args: &ManArgs, output: Output) -> Result<(), CommandError> {
     let directory = &args.dir_for_pages;
-    make_directory(directory, 0o755).map_err(|why| CommandError::local(directory.display(), why))?;
+    make_directory(directory, 0o755)
+        .map_err(|why| CommandError::local(directory.display(), why))?;
     let mut command = args::definition();
     command.build();
     let mut written = Vec::new();

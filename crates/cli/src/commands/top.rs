@@ -101,9 +101,8 @@ async fn watch(
     first: Standing,
     every: Duration,
 ) -> Result<(), CommandError> {
-    let listen = |kind| {
-        signal(kind).map_err(|why| CommandError::local("cannot listen for signals", why))
-    };
+    let listen =
+        |kind| signal(kind).map_err(|why| CommandError::local("cannot listen for signals", why));
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
     let mut hangup = listen(SignalKind::hangup())?;

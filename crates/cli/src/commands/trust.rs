@@ -219,9 +219,10 @@ async fn list(args: &TrustListArgs, output: Output) -> Result<(), CommandError> 
                     let told = told_by(&url, &certificates).await;
                     (trusted, Some(told))
                 }
-                (false, Err(why)) => {
-                    (trusted, Some(Err(TellingError::Unreachable(why.to_string()))))
-                }
+                (false, Err(why)) => (
+                    trusted,
+                    Some(Err(TellingError::Unreachable(why.to_string()))),
+                ),
             }
         })
     });
@@ -313,7 +314,10 @@ fn list_text(report: &ListReport) -> String {
     }
     if !report.issuers_by_hand.is_empty() {
         let issuers = report.issuers_by_hand.join(", ");
-        let _ = writeln!(text, "Token issuers that penstock.toml names besides: {issuers}");
+        let _ = writeln!(
+            text,
+            "Token issuers that penstock.toml names besides: {issuers}"
+        );
     }
     text
 }
@@ -406,8 +410,8 @@ fn edit(
 ) -> Result<ConfigEdit, CommandError> {
     let path = site.config_file();
     let config = site.config()?;
-    let before = std::fs::read_to_string(&path)
-        .map_err(|why| CommandError::local(path.display(), why))?;
+    let before =
+        std::fs::read_to_string(&path).map_err(|why| CommandError::local(path.display(), why))?;
     let edited = change(&before)?;
     let candidate = Config::parse(&edited).map_err(|why| {
         CommandError::Usage(format!(

@@ -156,9 +156,7 @@ pub fn without_acquaintance(text: &str, other: &Acquaintance) -> Result<String, 
             let issuers = issuers.as_array_of_tables_mut();
             issuers
                 .ok_or_else(|| wrong("trust.issuer"))?
-                .retain(|table| {
-                    table.get("issuer").and_then(Item::as_str) != Some(&issuer.issuer)
-                });
+                .retain(|table| table.get("issuer").and_then(Item::as_str) != Some(&issuer.issuer));
         }
         if let Some(private) = trust.get_mut("private_addresses") {
             let private = private.as_array_mut();
@@ -318,7 +316,10 @@ mod tests {
         for line in before.lines().filter(|line| line.starts_with('#')) {
             assert!(without.contains(line), "{line}");
         }
-        assert_eq!(without_acquaintance(&without, &brought), Ok(without.clone()));
+        assert_eq!(
+            without_acquaintance(&without, &brought),
+            Ok(without.clone())
+        );
         let by_hand = "[trust]\nissuer = 7\n[storage.outbound]\nallow = \"x\"\n";
         assert!(with_acquaintance(by_hand, &other()).is_err());
         assert!(without_acquaintance(by_hand, &other()).is_err());

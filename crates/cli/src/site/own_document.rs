@@ -4,9 +4,7 @@ use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use openssl::x509::X509;
 use penstock_protocol::pki::{ForeignAuthority, subject_of};
-use penstock_protocol::site_document::{
-    DescribedIssuer, SiteDocument, StoragePorts, TransferPort,
-};
+use penstock_protocol::site_document::{DescribedIssuer, SiteDocument, StoragePorts, TransferPort};
 use penstock_protocol::tls::authority_of;
 use penstock_protocol::token::key_fingerprints;
 use serde_json::Value;

@@ -82,9 +82,9 @@ impl Reload {
             Reload::TakenOver { process } => {
                 format!("The running service (process {process}) has taken this over.\n")
             }
-            Reload::Refused { process, why } => format!(
-                "The running service (process {process}) has not taken this over: {why}\n"
-            ),
+            Reload::Refused { process, why } => {
+                format!("The running service (process {process}) has not taken this over: {why}\n")
+            }
             Reload::Told { process } => format!(
                 "The running service (process {process}) was told, and has not answered within {} s; its log says what comes \
                  of it.\n",
@@ -101,7 +101,9 @@ impl Reload {
         match self {
             Reload::NotRunning | Reload::TakenOver { .. } => Ok(()),
             Reload::Refused { .. } => Err(CommandError::Configuration(self.sentence())),
-            Reload::Told { .. } | Reload::Failed { .. } => Err(CommandError::Local(self.sentence())),
+            Reload::Told { .. } | Reload::Failed { .. } => {
+                Err(CommandError::Local(self.sentence()))
+            }
         }
     }
 

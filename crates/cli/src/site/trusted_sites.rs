@@ -208,7 +208,8 @@ impl TrustedSites {
             let is_by_hand = |text: &&String| {
                 let mut managed = all.iter();
                 let is_managed = managed.any(|site| {
-                    (place.needed)(site).contains(text) && !(place.before)(&site.before).contains(*text)
+                    (place.needed)(site).contains(text)
+                        && !(place.before)(&site.before).contains(*text)
                 });
                 present.contains(text) && !is_managed
             };
@@ -278,7 +279,8 @@ impl TrustedSites {
         let url = config.door_url().or(config.service_url());
         let url = url.unwrap_or_default();
         let name = SiteName::like(&config.site.name).or_else(|| "site".parse().ok());
-        let name = name.ok_or_else(|| CommandError::Usage("the other site has no name".to_owned()))?;
+        let name =
+            name.ok_or_else(|| CommandError::Usage("the other site has no name".to_owned()))?;
         let issuer = acquaintance.issuer.as_ref();
         let wanted = TrustedSite {
             name: self.unused_name(name, &url)?,
@@ -316,8 +318,11 @@ impl TrustedSites {
         let others: Vec<&TrustedSite> = all.iter().filter(|site| site.name != known.name).collect();
         let removable = |texts: &[String], place: ListOfSite| {
             let before = (place.before)(&known.before);
-            let is_needed =
-                |text: &String| others.iter().any(|site| (place.needed)(site).contains(text));
+            let is_needed = |text: &String| {
+                others
+                    .iter()
+                    .any(|site| (place.needed)(site).contains(text))
+            };
             let is_removable = |text: &&String| !before.contains(*text) && !is_needed(text);
             let found: Vec<String> = texts.iter().filter(is_removable).cloned().collect();
             found

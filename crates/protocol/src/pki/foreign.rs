@@ -177,7 +177,7 @@ fn certificates_in(directory: &Path) -> Result<Vec<(PathBuf, ForeignAuthority)>,
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HOST_LIFETIME, create_ca, issue_host_certificate, install_ca};
+    use super::super::{HOST_LIFETIME, create_ca, install_ca, issue_host_certificate};
     use super::*;
 
     fn authority(directory: &Path, name: &str) -> ForeignAuthority {
@@ -190,7 +190,10 @@ mod tests {
         let made = tempfile::tempdir().expect("a directory");
         let trusted = made.path().join("certificates");
         fs::create_dir(&trusted).expect("made");
-        let (one, other) = (authority(made.path(), "one"), authority(made.path(), "other"));
+        let (one, other) = (
+            authority(made.path(), "one"),
+            authority(made.path(), "other"),
+        );
         assert_eq!(one.rival_in(&trusted).expect("read"), None);
         let path = one.install(&trusted, "/CN=ignored").expect("installed");
         assert_eq!(one.install(&trusted, "/CN=ignored").expect("again"), path);
@@ -232,7 +235,10 @@ mod tests {
         assert!(all[0].remove_from(&trusted).expect("removed"));
         let names = |authority: &ForeignAuthority| {
             let path = authority.file_in(&trusted).expect("read").expect("there");
-            path.extension().expect("numbered").to_string_lossy().into_owned()
+            path.extension()
+                .expect("numbered")
+                .to_string_lossy()
+                .into_owned()
         };
         let mut left = [names(&all[1]), names(&all[2])];
         left.sort();

@@ -45,9 +45,14 @@ pub fn frame(standing: &Standing, trouble: Option<&str>, size: Frame) -> Vec<Str
         lines.push(String::new());
         lines.push(transfer_head(size.columns));
         lines.extend(part(&standing.transfers, lines_max - used, transfer));
-        let hidden = standing.totals.active.saturating_sub(standing.transfers.len() as u64);
+        let hidden = standing
+            .totals
+            .active
+            .saturating_sub(standing.transfers.len() as u64);
         if hidden > 0 && lines.len() < lines_max {
-            lines.push(format!("… and {hidden} more that the service does not list"));
+            lines.push(format!(
+                "… and {hidden} more that the service does not list"
+            ));
         }
     }
     lines.truncate(lines_max);
@@ -92,7 +97,11 @@ fn head(standing: &Standing, trouble: Option<&str>) -> Vec<String> {
     ];
     if let Some(most) = standing.rates.iter().flatten().max() {
         let curve = sparkline(&standing.rates, standing.rates.len());
-        lines.push(format!("last {} s  {curve}  at most {}", standing.rates.len(), Rate(*most)));
+        lines.push(format!(
+            "last {} s  {curve}  at most {}",
+            standing.rates.len(),
+            Rate(*most)
+        ));
     }
     if let Some(why) = trouble {
         lines.push(format!("NOT UP TO DATE: {}", one_line(why)));
@@ -111,7 +120,9 @@ fn sparkline(rates: &[Option<u64>], columns: usize) -> String {
             let range = column * rates.len() / columns..(column + 1) * rates.len() / columns;
             let known: Vec<u64> = rates[range].iter().flatten().copied().collect();
             let count = known.len() as u64;
-            let sum = known.iter().fold(0_u64, |sum, rate| sum.saturating_add(*rate));
+            let sum = known
+                .iter()
+                .fold(0_u64, |sum, rate| sum.saturating_add(*rate));
             (count > 0).then(|| sum / count)
         })
         .collect();
@@ -131,7 +142,9 @@ fn sparkline(rates: &[Option<u64>], columns: usize) -> String {
 
 /// `se1.cern.ch` of `https://se1.cern.ch`, and the scheme where it is another one.
 fn host(storage: &str) -> String {
-    let short = storage.strip_prefix("https://").or(storage.strip_prefix("davs://"));
+    let short = storage
+        .strip_prefix("https://")
+        .or(storage.strip_prefix("davs://"));
     one_line(short.unwrap_or(storage)).into_owned()
 }
 
@@ -192,7 +205,9 @@ fn transfer_line(one: &TransferStanding, columns: usize) -> String {
         format!("{}%", percent.min(100))
     });
     let rate = one.rate_bytes_per_second.map(|rate| Rate(rate).to_string());
-    let left = one.remaining_seconds.map(|left| TimeSpan::of_seconds(left).to_string());
+    let left = one
+        .remaining_seconds
+        .map(|left| TimeSpan::of_seconds(left).to_string());
     let unknown = || "?".to_owned();
     format!(
         "{:width$} {:>9} {:>9} {:>5} {:>11} {:>10}  {} → {}",
@@ -286,7 +301,10 @@ mod tests {
                 for line in drawn {
                     assert!(line.chars().count() <= columns.max(1), "{line}");
                     assert!(!line.chars().any(char::is_control), "{line:?}");
-                    assert!(!line.contains("secret") && !line.contains("hidden"), "{line}");
+                    assert!(
+                        !line.contains("secret") && !line.contains("hidden"),
+                        "{line}"
+                    );
                 }
             }
         }

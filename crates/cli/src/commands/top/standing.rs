@@ -172,7 +172,9 @@ impl Standing {
         let name = |link: &LinkStanding| (link.source.clone(), link.destination.clone());
         links.sort_by(|one, other| {
             let busy = |link: &LinkStanding| (link.rate_bytes_per_second, link.active, link.queued);
-            busy(other).cmp(&busy(one)).then_with(|| name(one).cmp(&name(other)))
+            busy(other)
+                .cmp(&busy(one))
+                .then_with(|| name(one).cmp(&name(other)))
         });
         let mut waiting = seen.waiting;
         waiting.sort_by(|one, other| {
@@ -186,7 +188,9 @@ impl Standing {
         });
         let transfer = |one: SeenTransfer| {
             let rate = rate_of(&one, since.as_ref());
-            let left = one.size_bytes.map(|size| size.saturating_sub(one.moved_bytes));
+            let left = one
+                .size_bytes
+                .map(|size| size.saturating_sub(one.moved_bytes));
             let remaining = left.zip(rate.filter(|rate| *rate > 0));
             TransferStanding {
                 rate_bytes_per_second: rate,
@@ -225,7 +229,10 @@ fn rate_of(one: &SeenTransfer, since: Option<&(i64, HashMap<u64, u64>)>) -> Opti
     };
     let recent = since.and_then(|(milliseconds, moved)| {
         let before = moved.get(&one.transfer)?;
-        let moved = one.moved_bytes.checked_sub(*before).filter(|moved| *moved > 0)?;
+        let moved = one
+            .moved_bytes
+            .checked_sub(*before)
+            .filter(|moved| *moved > 0)?;
         let elapsed = Duration::from_millis(u64::try_from(*milliseconds).ok()?);
         Rate::over(Bytes(moved), elapsed).map(|rate| rate.0)
     });
@@ -262,7 +269,11 @@ mod tests {
             {"source": "https://c", "destination": "https://z", "rates": [1, null, 7]}]});
         let series: Series = serde_json::from_value(curves).expect("curves");
         let first = Standing::of(seen(10_000, 100), series, None);
-        let names: Vec<&str> = first.links.iter().map(|link| link.source.as_str()).collect();
+        let names: Vec<&str> = first
+            .links
+            .iter()
+            .map(|link| link.source.as_str())
+            .collect();
         assert_eq!(names, ["https://c", "https://a", "https://b"]);
         assert_eq!(first.links[0].rates, [Some(1), None, Some(7)]);
         assert_eq!(first.waiting[0].text, "many");

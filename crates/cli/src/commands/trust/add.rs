@@ -224,7 +224,9 @@ impl Plan {
         if given.is_empty() {
             return Ok(());
         }
-        let missing = given.iter().find(|given| !self.fingerprints.contains(*given));
+        let missing = given
+            .iter()
+            .find(|given| !self.fingerprints.contains(*given));
         let authorities = self.wanted.authorities.iter();
         let mut unnamed = authorities.filter(|authority| !given.contains(&authority.fingerprint));
         if let Some(missing) = missing {
@@ -253,9 +255,8 @@ impl Plan {
         edit: &ConfigEdit,
     ) -> Result<AddReport, CommandError> {
         let wanted = &self.wanted;
-        let candidate = Config::parse(&edit.edited).map_err(|why| {
-            CommandError::Usage(crate::site::config::without_secrets(&why))
-        })?;
+        let candidate = Config::parse(&edit.edited)
+            .map_err(|why| CommandError::Usage(crate::site::config::without_secrets(&why)))?;
         let known = config.outbound_dangers();
         let dangers = candidate.outbound_dangers().into_iter();
         let mut warnings = self.warnings.clone();
@@ -306,7 +307,11 @@ impl Plan {
             }
         }
         text += &keys_lines(&wanted.key_fingerprints);
-        text += &grant_line(report.rights, report.prefix.as_deref(), wanted.vo.as_deref());
+        text += &grant_line(
+            report.rights,
+            report.prefix.as_deref(),
+            wanted.vo.as_deref(),
+        );
         text += &servers_line(&wanted.servers);
         if !wanted.private_addresses.is_empty() {
             text += &format!(
@@ -396,7 +401,10 @@ fn grant_for(
             contact.url
         )));
     }
-    let prefix = args.prefix.clone().or(known.and_then(|known| known.prefix.clone()));
+    let prefix = args
+        .prefix
+        .clone()
+        .or(known.and_then(|known| known.prefix.clone()));
     let prefix = match prefix {
         Some(prefix) => prefix,
         None if may_ask => {
@@ -488,9 +496,8 @@ fn authorities_for(
         )));
     }
     let all = contact.authorities.iter();
-    let wanted = all.filter(|authority| {
-        !contact.is_trusted || of_known(&hex(&authority.fingerprint()))
-    });
+    let wanted =
+        all.filter(|authority| !contact.is_trusted || of_known(&hex(&authority.fingerprint())));
     let wanted: Vec<ForeignAuthority> = wanted.cloned().collect();
     for authority in &wanted {
         if let Some(rival) = authority.rival_in(certificates).map_err(of_pki)? {

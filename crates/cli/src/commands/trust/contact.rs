@@ -7,7 +7,9 @@ use http::{Method, StatusCode};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_protocol::http1::client::{Client, ClientConfig, ClientError, ClientRequest};
 use penstock_protocol::pki::ForeignAuthority;
-use penstock_protocol::site_document::{DOCUMENT_BYTES_MAX, SiteDocument, WELL_KNOWN, canonical_host};
+use penstock_protocol::site_document::{
+    DOCUMENT_BYTES_MAX, SiteDocument, WELL_KNOWN, canonical_host,
+};
 use penstock_protocol::tls::{ClientTls, TlsError};
 use penstock_protocol::token::{configuration_address, key_fingerprints};
 use serde_json::Value;
@@ -240,7 +242,9 @@ fn authorities_of(
 ) -> Result<Vec<ForeignAuthority>, CommandError> {
     let parsed = document.authorities.iter().map(|pem| {
         ForeignAuthority::parse(pem).map_err(|why| {
-            CommandError::Unreachable(format!("{url} names an authority that cannot be used: {why}"))
+            CommandError::Unreachable(format!(
+                "{url} names an authority that cannot be used: {why}"
+            ))
         })
     });
     parsed.collect()
@@ -304,9 +308,8 @@ async fn issuer_keys(client: &Client, issuer: &str) -> Result<Vec<String>, LookE
             why,
         })
     };
-    let not_url = |text: &str| {
-        LookError::Other(CommandError::Unreachable(format!("'{text}' is no URL")))
-    };
+    let not_url =
+        |text: &str| LookError::Other(CommandError::Unreachable(format!("'{text}' is no URL")));
     let address = configuration_address(issuer);
     let url = Url::parse(&address).map_err(|_| not_url(&address))?;
     let body = fetch(client, &url, ISSUER_BYTES_MAX).await?;

@@ -30,7 +30,10 @@ impl Published {
         *self.0.write() = documents;
     }
 
-    fn answer(&self, document: fn(&PublishedDocuments) -> &Value) -> Result<Json<Value>, StatusCode> {
+    fn answer(
+        &self,
+        document: fn(&PublishedDocuments) -> &Value,
+    ) -> Result<Json<Value>, StatusCode> {
         let document = document(&self.0.read()).clone();
         match document.is_null() {
             true => Err(StatusCode::NOT_FOUND),
