@@ -14,7 +14,7 @@ pub enum ContextCommand {
         after_help = "Examples:\n  penstock context add cern --dir /srv/cern\n  \
         penstock context add lyon --service https://fts.in2p3.fr:8446 --token-file ~/.lyon.token --use"
     )]
-    Add(ContextAddArgs),
+    Add(Box<ContextAddArgs>),
     /// List them. The one in use has a '*'.
     #[command(after_help = "Example:\n  penstock context list --json")]
     List,

@@ -35,7 +35,7 @@ pub fn run(
     let file = Contexts::file(environment)?;
     let mut contexts = Contexts::load(&file)?;
     let said = match command {
-        ContextCommand::Add(args) => add(&mut contexts, args)?,
+        ContextCommand::Add(args) => add(&mut contexts, *args)?,
         ContextCommand::List => {
             show(&contexts, &file, output);
             return Ok(());

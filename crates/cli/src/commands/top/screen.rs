@@ -263,9 +263,9 @@ mod tests {
             destination: format!("https://user:secret@se.org/data/f{number}?authz=hidden"),
             source: "https://se1.cern.ch:8443/f".to_owned(),
             moved_bytes: 500,
-            size_bytes: (number % 2 == 0).then_some(1000),
+            size_bytes: number.is_multiple_of(2).then_some(1000),
             rate_bytes_per_second: Some(100),
-            remaining_seconds: (number % 2 == 0).then_some(5),
+            remaining_seconds: number.is_multiple_of(2).then_some(5),
             ..TransferStanding::default()
         };
         Standing {
