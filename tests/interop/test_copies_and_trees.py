@@ -102,7 +102,7 @@ def test_a_file_that_is_refused_stops_no_other(penstock, grid, place, tmp_path):
         grid.here_door.put(f"{place}/{name}", b"other content")
     url = grid.here_door.url(place)
     shown = penstock("copy", top, url, exit_code=1)
-    assert shown.count("exists with other content") == 20, "the list is bounded"
+    assert shown.count("exists with different content") == 20, "the list is bounded"
     assert "failed: 5 more (--json lists them)" in shown and "25 of 40 files failed" in shown
     assert grid.here_door.get(f"{place}/f30") == (top / "f30").read_bytes()
     told = penstock("copy", top, url, exit_code=1, json_output=True)

@@ -748,7 +748,7 @@ def test_who_is_not_believed_changes_nothing_and_is_told_nothing_in_any_row():
 # What monitors, verifiers and load balancers ask a door for: nobody's files may answer in its place.
 RESERVED = [
     "/health", "/health/ready", "/metrics", "/jwks", "/.well-known", "/.well-known/openid-configuration",
-    "/.well-known/wlcg-tape-rest-api", "/.oauth2/token", "/.penstock", "/.penstock/health",
+    "/.well-known/penstock-site", "/.well-known/wlcg-tape-rest-api", "/.oauth2/token", "/.penstock", "/.penstock/health",
 ]
 
 

@@ -3,7 +3,9 @@
 
 mod ban;
 pub mod cloud;
+mod context;
 mod files;
+mod help;
 mod host;
 mod incidents;
 mod jobs;
@@ -14,11 +16,14 @@ pub mod settings;
 mod simulate;
 mod site;
 mod tape;
+mod top;
 mod trash;
 mod tree;
+mod trust;
 mod what_if;
 
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
+pub use context::{CompletionArgs, ContextAddArgs, ContextCommand, ManArgs};
 pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
 pub use host::{HostArgs, HostCommand, HostCompareArgs, NamedRate};
 pub use incidents::{IncidentsArgs, IncidentsCommand};
@@ -37,11 +42,16 @@ pub use tape::{
     TapeAccountArgs, TapeCalibrateArgs, TapeCommand, TapeDataSetsArgs, TapeGoal, TapeHoldArgs,
     TapeNameArgs, TapeOrderArgs, TapePolicy, TapeRepackArgs, TapeStatusArgs, TapeStopArgs,
 };
+pub use top::TopArgs;
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,
     TrashRestoreArgs, TrashedName,
 };
 pub use tree::{BulkArgs, DfArgs, DuArgs, MvArgs, SyncArgs};
+pub use trust::{
+    SITE_NAME_CHARS_MAX, SiteName, SiteRights, TrustAddArgs, TrustCommand, TrustListArgs,
+    TrustRemoveArgs, TrustShowArgs,
+};
 pub use what_if::WhatIfArgs;
 
 use self::cloud::CloudCommand;
@@ -51,7 +61,7 @@ use self::settings::{
     SeCommand, VoShareCommand,
 };
 use crate::exit::EXIT_CODES_HELP;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use penstock_model::quantity::{Size, Span};
 use penstock_protocol::gfal::Account;
 use penstock_sim::Policy;
@@ -65,6 +75,9 @@ pub struct Arguments {
     /// Print one JSON value instead of text.
     #[arg(long, global = true)]
     pub json: bool,
+    /// Use what this context says instead of the one in use, or of PENSTOCK_DIR (`penstock context`).
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -108,6 +121,15 @@ pub enum Command {
         penstock key rotate macaroon --dir site"
     )]
     Key(KeyCommand),
+    /// Trust other sites, and exchange data with them.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock trust add --dir cern https://se.in2p3.fr:8443   # shows fingerprints, asks\n  \
+        penstock trust list --dir cern\n  \
+        penstock trust remove --dir cern in2p3"
+    )]
+    Trust(TrustCommand),
     /// Test a site's access rules: who may do what, and why.
     #[command(
         subcommand,
@@ -133,6 +155,12 @@ pub enum Command {
     /// Cancel jobs. Files that have already arrived stay.
     #[command(after_help = "Example:\n  penstock cancel --dir cern 0192d3a4-…")]
     Cancel(CancelArgs),
+    /// Watch a transfer service in the terminal: links, rates, running transfers, and why files are waiting.
+    #[command(
+        after_help = "Examples:\n  penstock top --dir cern            # until Ctrl-C\n  \
+        penstock top --dir cern --once     # the present state\n  penstock top --dir cern --json     # the same for scripts"
+    )]
+    Top(TopArgs),
     /// Ban storage elements or users from a transfer service, and lift bans.
     #[command(
         subcommand,
@@ -456,6 +484,26 @@ pub enum Command {
         It reads orders from standard input and writes reports to standard output, one JSON document per line."
     )]
     GfalAgent(GfalAgentArgs),
+    /// Save sites under names, to use them without typing --dir, --service and tokens.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  \
+        penstock context add cern --dir /srv/cern --use   # from now on `penstock list` is about cern\n  \
+        penstock list --context lyon\n  \
+        penstock context list\n\n\
+        Order of precedence: typed options; --context NAME; the site directory in PENSTOCK_DIR; the context in use. Contexts are \
+        stored in $XDG_CONFIG_HOME/penstock/contexts.toml, or below ~/.config."
+    )]
+    Context(ContextCommand),
+    /// Print a script with which a shell completes commands and options.
+    #[command(after_help = "Examples:\n  \
+        penstock completion bash > /etc/bash_completion.d/penstock\n  \
+        penstock completion zsh > ~/.zfunc/_penstock\n  \
+        penstock completion fish > ~/.config/fish/completions/penstock.fish")]
+    Completion(CompletionArgs),
+    /// Write manual pages of all commands into a directory.
+    #[command(after_help = "Example:\n  penstock man /usr/local/share/man/man1")]
+    Man(ManArgs),
     /// Import the configuration of an FTS3 server: limits of links and storage elements, defaults of VOs.
     #[command(after_help = "Examples:\n  \
         curl --cert proxy --capath /etc/grid-security/certificates https://fts3:8446/config/links > links.json\n  \
@@ -464,6 +512,16 @@ pub enum Command {
         + marks a change, - a setting without a counterpart here, ! a refused setting. Nothing is removed; a second run \
         changes nothing.")]
     ImportFts3(ImportFts3Args),
+}
+
+/// The command line as it is defined.
+pub fn definition() -> clap::Command {
+    Arguments::command()
+}
+
+/// The command line with its help arranged for people.
+pub fn command() -> clap::Command {
+    help::arranged(definition())
 }
 
 /// How to reach a server: which certificates to trust and which token to send.
@@ -588,7 +646,6 @@ pub struct GfalAgentArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definitions_are_consistent_and_every_command_has_an_example() {

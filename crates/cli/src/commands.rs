@@ -5,6 +5,7 @@ mod account;
 mod authz;
 mod backup;
 mod batch_result;
+mod context;
 mod copy;
 mod demo;
 mod files;
@@ -26,7 +27,9 @@ mod space;
 mod sync;
 mod tape;
 mod token;
+mod top;
 mod trash;
+mod trust;
 mod what_if;
 
 use crate::args::{AuthzCommand, Command, GfalAgentArgs};
@@ -48,6 +51,7 @@ pub fn run(
         Command::Token(args) => token::run(args, environment, output),
         Command::Key(command) => key::run(command, environment, output),
         Command::Serve(args) => in_runtime(site::serve::run(args, environment, output)),
+        Command::Trust(command) => in_runtime(trust::run(command, output)),
         Command::Authz(AuthzCommand::Test(args)) => in_runtime(authz::run(args, output)),
         Command::Check(args) => in_runtime(site::check::run(args, environment, output)),
         Command::Demo(args) => in_runtime(demo::run(args, environment, output)),
@@ -55,6 +59,7 @@ pub fn run(
         Command::Status(args) => in_runtime(jobs::status(args, environment, output)),
         Command::List(args) => in_runtime(jobs::list(args, environment, output)),
         Command::Cancel(args) => in_runtime(jobs::cancel(args, environment, output)),
+        Command::Top(args) => in_runtime(top::run(args, environment, output)),
         Command::Ban(command) => in_runtime(jobs::ban::run(command, environment, output)),
         Command::Find(args) => in_runtime(jobs::find::run(args, environment, output)),
         Command::Nodes(args) => in_runtime(jobs::nodes::run(args, environment, output)),
@@ -101,6 +106,9 @@ pub fn run(
         Command::Records(command) => records::run(command, output),
         Command::Account(args) => account::run(&args, output),
         Command::Tape(command) => in_runtime(tape::run(command, environment, output)),
+        Command::Context(command) => context::run(command, environment, output),
+        Command::Completion(args) => context::complete(&args, output),
+        Command::Man(args) => context::write_pages(&args, output),
         Command::GfalAgent(args) => gfal_agent(args),
     }
 }

@@ -13,6 +13,10 @@ pub struct Environment {
     pub runtime_dir: Option<PathBuf>,
     /// `X509_CERT_DIR`: a hashed CA directory.
     pub certificates: Option<PathBuf>,
+    /// `PENSTOCK_DIR`: the site directory.
+    pub site_directory: Option<PathBuf>,
+    /// `XDG_CONFIG_HOME`, or `.config` below `HOME`: where a user's own settings lie.
+    pub config_home: Option<PathBuf>,
     /// `PENSTOCK_SERVICE`: the transfer service's URL.
     pub service: Option<String>,
     /// `PGPASSFILE`: passwords of databases.
@@ -49,6 +53,10 @@ impl Environment {
             bearer_token_file: path("BEARER_TOKEN_FILE"),
             runtime_dir: path("XDG_RUNTIME_DIR"),
             certificates: path("X509_CERT_DIR"),
+            site_directory: path("PENSTOCK_DIR"),
+            config_home: path("XDG_CONFIG_HOME")
+                .filter(|path| path.is_absolute())
+                .or_else(|| Some(path("HOME")?.join(".config"))),
             service: text("PENSTOCK_SERVICE"),
             database_passwords: path("PGPASSFILE"),
             user: text("USER"),

@@ -40,6 +40,9 @@ pub enum CommandError {
     /// Content is not what it should be.
     #[error("{0}")]
     Verification(String),
+    /// Another site answered than was trusted, or than its fingerprint says.
+    #[error("{0}")]
+    OtherSite(String),
     /// `fsck` found differences that are still there, `account published` figures that cannot be true, or `account reconcile`
     /// a residue, and has named them.
     #[error("differences were found")]
@@ -140,7 +143,7 @@ impl CommandError {
             CommandError::NotInRecord(_) => ProblemCode::ResourceNotFound,
             CommandError::Unreachable(_) => ProblemCode::PeerMalformed,
             CommandError::Verification(_) => ProblemCode::ChecksumMismatch,
-            CommandError::Differs => ProblemCode::ConsistencyBroken,
+            CommandError::OtherSite(_) | CommandError::Differs => ProblemCode::ConsistencyBroken,
             CommandError::MayNotStop(_) => ProblemCode::ResourceBusy,
             CommandError::CannotReplay(_) => ProblemCode::ReplayFailed,
             CommandError::Local(_) => ProblemCode::LocalFailure,

@@ -4,20 +4,35 @@
 
 mod args;
 mod commands;
+mod contexts;
 mod environment;
 mod exit;
 mod output;
 mod site;
 
 use args::Arguments;
-use clap::Parser;
+use clap::FromArgMatches;
+use contexts::Defaults;
 use environment::Environment;
 use exit::{CommandError, ErrorReport};
 use output::Output;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let environment = Environment::read();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let defaults = match Defaults::of(&words, &environment) {
+        Ok(defaults) => defaults,
+        // Then they can still be mended.
+        Err(_) if words.iter().any(|word| word == "context") => Defaults::default(),
+        Err(why) => {
+            let json = asks_for_json();
+            return fail(why, Output { json });
+        }
+    };
+    let read = defaults.apply(args::command()).try_get_matches_from(words);
+    let arguments = match read.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(why) if why.use_stderr() && asks_for_json() => {
             let text = why.render().to_string();
@@ -29,7 +44,7 @@ fn main() -> ExitCode {
     let output = Output {
         json: arguments.json,
     };
-    match commands::run(arguments.command, &Environment::read(), output) {
+    match commands::run(arguments.command, &environment, output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => fail(why, output),
     }

@@ -1,5 +1,6 @@
 //! The runtime of a site: where its things lie, what its configuration says, its keys, and `serve`, which runs its roles.
 
+pub mod acquaintance;
 pub mod backup;
 pub mod check;
 pub mod config;
@@ -12,8 +13,11 @@ pub mod host_record;
 pub mod init;
 pub mod issuer;
 pub mod keys;
+pub mod own_document;
 pub mod path_story;
 pub mod pool_record;
 pub mod record;
+pub mod reload;
 pub mod serve;
 pub mod store;
+pub mod trusted_sites;

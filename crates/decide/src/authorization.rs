@@ -80,6 +80,8 @@ pub enum AuthorizationReason {
     OutsideScopes { path: NamespacePath },
     /// The issuer's tokens speak of another part of the namespace.
     OutsidePrefix { path: NamespacePath },
+    /// The site lets tokens of this issuer allow no more than these rights.
+    IssuerRights { issuer: String, rights: Vec<Right> },
     /// No rule of the site grants it to any group of the user.
     NoGroupRule {
         /// Those that the user has.
@@ -426,6 +428,17 @@ impl fmt::Display for AuthorizationReason {
                 write!(
                     out,
                     "{path} is outside the part of the namespace that this token's issuer may grant"
+                )
+            }
+            Self::IssuerRights { issuer, rights } => {
+                let names: Vec<_> = rights.iter().map(|right| right.scope_name()).collect();
+                let names = match names.is_empty() {
+                    true => "nothing".to_owned(),
+                    false => names.join(", "),
+                };
+                write!(
+                    out,
+                    "tokens of {issuer} can allow {names} here and no more ('rights' of its issuer in the site's configuration)"
                 )
             }
             Self::NoGroupRule { groups, path } => {

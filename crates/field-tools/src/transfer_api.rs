@@ -356,6 +356,11 @@ impl TransferService {
         .await
     }
 
+    /// What the live page asks for, at a path of the service.
+    pub async fn live<T: DeserializeOwned>(&self, path: &str) -> Result<T, RemoteError> {
+        self.exchange(Method::GET, path, None).await
+    }
+
     /// What moves now.
     pub async fn overview(&self) -> Result<Overview, RemoteError> {
         self.exchange(Method::GET, "api/v1/overview", None).await

@@ -33,6 +33,17 @@ impl Right {
         Right::Poll,
     ];
 
+    /// The word for it in configurations.
+    pub fn word(self) -> &'static str {
+        match self {
+            Right::Read => "read",
+            Right::Create => "create",
+            Right::Modify => "modify",
+            Right::Stage => "stage",
+            Right::Poll => "poll",
+        }
+    }
+
     /// The name of the scope that grants it.
     pub fn scope_name(self) -> &'static str {
         match self {
@@ -63,6 +74,25 @@ pub struct Capability {
     pub directory_only: bool,
 }
 
+impl Capability {
+    /// What is left of it where no more than these rights can be granted; `None`: nothing.
+    pub fn within(self, rights: &[Right]) -> Option<Capability> {
+        let is_granted = |right: Right| rights.contains(&right);
+        let right = match self.right {
+            right if is_granted(right) => right,
+            // The greater one of a pair has all of the smaller one.
+            Right::Create if is_granted(Right::Modify) => Right::Create,
+            Right::Poll if is_granted(Right::Stage) => Right::Poll,
+            Right::Modify if is_granted(Right::Create) => Right::Create,
+            Right::Stage if is_granted(Right::Poll) => Right::Poll,
+            Right::Read | Right::Create | Right::Modify | Right::Stage | Right::Poll => {
+                return None;
+            }
+        };
+        Some(Capability { right, ..self })
+    }
+}
+
 impl fmt::Display for Capability {
     /// The form of a scope, in terms of this site's namespace.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,5 +102,34 @@ impl fmt::Display for Capability {
             ""
         };
         write!(out, "{}:{}{slash}", self.right.scope_name(), self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_beyond_the_rights_that_can_be_granted() {
+        let check = |held: Right, rights: &[Right], expected: Option<Right>| {
+            let capability = Capability {
+                right: held,
+                path: NamespacePath::root(),
+                directory_only: true,
+            };
+            let left = capability.within(rights).map(|left| left.right);
+            assert_eq!(left, expected, "{held:?} {rights:?}");
+        };
+        for right in Right::ALL {
+            check(right, &Right::ALL, Some(right));
+            check(right, &[], None);
+            check(right, &[right], Some(right));
+        }
+        check(Right::Modify, &[Right::Read], None);
+        check(Right::Read, &[Right::Modify], None);
+        check(Right::Modify, &[Right::Create], Some(Right::Create));
+        check(Right::Create, &[Right::Modify], Some(Right::Create));
+        check(Right::Stage, &[Right::Poll], Some(Right::Poll));
+        check(Right::Poll, &[Right::Stage], Some(Right::Poll));
     }
 }

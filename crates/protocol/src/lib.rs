@@ -29,6 +29,7 @@ pub mod problem;
 pub mod ranges;
 pub mod resumable;
 pub mod s3;
+pub mod site_document;
 pub mod stream;
 pub mod tape;
 pub mod tcp_info;

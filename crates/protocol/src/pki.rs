@@ -5,8 +5,10 @@
 //! cannot be had again. Certificates are RSA, because the oldest clients of the field know nothing else.
 
 mod existing;
+mod foreign;
 
 pub use existing::open_ca;
+pub use foreign::ForeignAuthority;
 
 use openssl::asn1::{Asn1Integer, Asn1Time, Asn1TimeRef};
 use openssl::bn::{BigNum, MsbOption};
@@ -249,11 +251,22 @@ fn verify(
 /// Whether a client that trusts what is in the store believes that this is the server of the host, as
 /// `openssl verify -purpose sslserver -verify_hostname`.
 pub(crate) fn verify_server(
-    mut store: X509StoreBuilder,
+    store: X509StoreBuilder,
     certificate: &X509Ref,
     chain: &StackRef<X509>,
     host: &str,
 ) -> Result<Result<(), X509VerifyResult>, ErrorStack> {
+    let verified = verified_chain(store, certificate, chain, host)?;
+    Ok(verified.map(drop))
+}
+
+/// The same; gives the certificates by which it is believed, that of the authority last.
+pub(crate) fn verified_chain(
+    mut store: X509StoreBuilder,
+    certificate: &X509Ref,
+    chain: &StackRef<X509>,
+    host: &str,
+) -> Result<Result<Vec<X509>, X509VerifyResult>, ErrorStack> {
     let mut parameters = X509VerifyParam::new()?;
     parameters.set_purpose(X509PurposeId::SSL_SERVER)?;
     parameters.set_auth_level(CLIENT_SECURITY_LEVEL);
@@ -265,7 +278,12 @@ pub(crate) fn verify_server(
     let mut context = X509StoreContext::new()?;
     context.init(&store.build(), certificate, chain, |context| {
         Ok(match context.verify_cert()? {
-            true => Ok(()),
+            true => {
+                let used = context.chain();
+                Ok(used.map_or_else(Vec::new, |used| {
+                    used.iter().map(|one| one.to_owned()).collect()
+                }))
+            }
             false => Err(context.error()),
         })
     })
@@ -293,13 +311,18 @@ fn refused(host: &str, why: X509VerifyResult) -> PkiError {
 /// path.
 pub fn install_ca(ca_pem: &Path, certificates_dir: &Path) -> Result<PathBuf, PkiError> {
     let certificate = read_certificate(ca_pem)?;
+    let policy = signing_policy(certificate.subject_name())?;
+    place(&certificate, &policy, certificates_dir)
+}
+
+/// The same of a certificate that was read, with its policy.
+fn place(certificate: &X509, policy: &str, certificates_dir: &Path) -> Result<PathBuf, PkiError> {
     fs::create_dir_all(certificates_dir).map_err(in_file(certificates_dir))?;
     // The same name that `openssl rehash` and Globus compute.
     let hash = format!("{:08x}", certificate.subject_name_hash());
-    let policy = signing_policy(certificate.subject_name())?;
     install_policy(
         &certificates_dir.join(format!("{hash}.signing_policy")),
-        &policy,
+        policy,
     )?;
     let pem = certificate.to_pem()?;
     let mut number = 0_u32;
@@ -472,6 +495,11 @@ fn slash_form(name: &X509NameRef) -> Result<String, PkiError> {
         out.push_str(&format!("/{key}={value}"));
     }
     Ok(out)
+}
+
+/// The subject of a certificate in slash form.
+pub fn subject_of(certificate: &X509Ref) -> Result<String, PkiError> {
+    slash_form(certificate.subject_name())
 }
 
 /// One policy file may serve several authorities with one hash; ours is added to what stands there.

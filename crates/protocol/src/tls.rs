@@ -12,7 +12,7 @@ mod resumption;
 pub use identity::{ClientIdentity, IdentityError};
 pub use peers::{Fingerprint, PeerTls};
 
-use crate::pki::verify_server;
+use crate::pki::{ForeignAuthority, PkiError, verified_chain};
 use crate::stream::{self, Stream};
 use crate::x509::{CertificateError, ClientCertificate, ClientCertificates, HandshakeCertificates};
 use openssl::error::ErrorStack;
@@ -238,6 +238,8 @@ struct Connector {
 enum Trust {
     Directory(PathBuf),
     System,
+    /// Any server.
+    Nobody,
 }
 
 impl ClientTls {
@@ -250,6 +252,12 @@ impl ClientTls {
     /// Trusts what the operating system trusts.
     pub fn system() -> Result<ClientTls, TlsError> {
         ClientTls::new(Trust::System)
+    }
+
+    /// Trusts any server, whoever it is, for the first look at one that is not trusted as yet. Nothing that came this way may be
+    /// used before it has come again from a server that is trusted, or a person has compared its fingerprint.
+    pub fn for_first_contact() -> Result<ClientTls, TlsError> {
+        ClientTls::new(Trust::Nobody)
     }
 
     fn new(trust: Trust) -> Result<ClientTls, TlsError> {
@@ -286,7 +294,13 @@ impl ClientTls {
             identity.show(&mut ssl)?;
         }
         connector.sessions.offer(&mut ssl, host, port, identity)?;
-        let named = remember_names(&mut ssl);
+        let named = match self.0.trust {
+            Trust::Directory(_) | Trust::System => remember_names(&mut ssl),
+            Trust::Nobody => {
+                ssl.set_verify(SslVerifyMode::NONE);
+                Arc::default()
+            }
+        };
         let mut tls = SslStream::new(ssl, tcp)?;
         match Pin::new(&mut tls).connect().await {
             Ok(()) => Ok(Stream::Tls(Box::new(tls))),
@@ -321,7 +335,9 @@ impl ClientTls {
                 Trust::Directory(_) => {
                     "add its CA to the directory of trusted certificates".to_owned()
                 }
-                Trust::System => "add its CA to those that the system trusts".to_owned(),
+                Trust::System | Trust::Nobody => {
+                    "add its CA to those that the system trusts".to_owned()
+                }
             },
         };
         TlsError::NotTrusted {
@@ -396,15 +412,36 @@ pub fn why_refused(
     directory: &Path,
     host: &str,
 ) -> Result<Option<String>, TlsError> {
+    Ok(believed_by(certificates, directory, host)?.err())
+}
+
+/// The authority by which clients that trust the CAs of a directory believe such a server; `None`: they do not.
+pub fn authority_of(
+    certificates: &[X509],
+    directory: &Path,
+    host: &str,
+) -> Result<Option<ForeignAuthority>, PkiError> {
+    let believed = believed_by(certificates, directory, host);
+    let root = believed.ok().and_then(Result::ok).flatten();
+    root.map(ForeignAuthority::of).transpose()
+}
+
+/// The last certificate of the chain by which a server is believed, or why it is not.
+fn believed_by(
+    certificates: &[X509],
+    directory: &Path,
+    host: &str,
+) -> Result<Result<Option<X509>, String>, TlsError> {
     let Some((own, others)) = certificates.split_first() else {
-        return Ok(Some("there is no certificate".to_owned()));
+        return Ok(Err("there is no certificate".to_owned()));
     };
     let mut chain = Stack::new()?;
     for other in others {
         chain.push(other.clone())?;
     }
-    let verdict = verify_server(store_of(directory)?, own, &chain, host)?;
-    Ok(verdict.err().map(|why| why.error_string().to_owned()))
+    let verdict = verified_chain(store_of(directory)?, own, &chain, host)?;
+    let root = verdict.map(|mut used| used.pop());
+    Ok(root.map_err(|why| why.error_string().to_owned()))
 }
 
 /// The DNS names and addresses of a certificate, for people.

@@ -10,6 +10,7 @@ mod ring;
 mod scope;
 mod signature;
 mod signer;
+mod thumbprint;
 mod verifier;
 
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use keys::{DocumentFetch, FetchDocument};
 pub use ring::{KeyRing, KeyState, RingError, RingKey, SIGNS_AFTER, SIGNS_SOON};
 pub use scope::{InvalidScope, capabilities};
 pub use signer::{Signer, SignerError};
+pub use thumbprint::{key_fingerprints, thumbprint};
 pub use verifier::{IssuerVos, TokenOrigin, TrustedIssuer, Verifier};
 
 use crate::identity::NameSource;

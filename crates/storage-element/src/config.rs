@@ -6,7 +6,7 @@ use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::pool_selection::PoolMode;
 use penstock_decide::streams::StreamsLimits;
-use penstock_model::{Archival, Bytes, ChecksumAlgorithm, NamespacePath, PoolName};
+use penstock_model::{Archival, Bytes, ChecksumAlgorithm, NamespacePath, PoolName, Right};
 use penstock_persistence::namespace::ArchiveWord;
 use penstock_protocol::connections::Connections;
 use penstock_protocol::hosts::AllowedServers;
@@ -35,6 +35,8 @@ pub struct StorageConfig {
     pub access: AccessConfig,
     /// The site's own token issuer, served at the door; `None` when the site has none.
     pub issuer: Option<OwnIssuer>,
+    /// What the site tells others of itself ([`penstock_protocol::site_document`]), served at doors with TLS.
+    pub site_document: Option<Value>,
     /// Macaroons, made and believed; `None` when the site has no root key.
     pub macaroons: Option<MacaroonConfig>,
     /// Copies to and from other storage elements.
@@ -272,6 +274,8 @@ pub struct TrustedIssuerConfig {
     pub vos: IssuerVos,
     /// How long its tokens may live.
     pub life_max: Duration,
+    /// What its tokens can allow at most.
+    pub rights: Vec<Right>,
 }
 
 /// The site's own issuer: believed without a fetch, and published by the door.

@@ -137,6 +137,7 @@ pub(crate) mod tests {
             checksums: Vec::new(),
             access: Default::default(),
             issuer: None,
+            site_document: None,
             macaroons: None,
             outbound: crate::OutboundConfig {
                 certificates: Some(certificates),

@@ -61,6 +61,7 @@ use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
 use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::resumable::UPLOAD_LIMIT;
+use penstock_protocol::site_document;
 use penstock_protocol::tape::WELL_KNOWN;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::told::RepeatedErrors;
@@ -451,7 +452,7 @@ impl Door {
         }
     }
 
-    /// What anybody may ask: the methods, and the documents of the site's token issuer and of its macaroons.
+    /// What anybody may ask: the methods, and the documents of the site, its token issuer and its macaroons.
     fn public(&self, request: &Request, is_tls: bool) -> Option<Response> {
         if request.method == Method::OPTIONS {
             let methods = reserved::methods_of(request.path());
@@ -472,10 +473,12 @@ impl Door {
             return tape::discovery(self, request, is_tls);
         }
         let settings = self.storage.settings();
-        let issuer = settings.issuer.as_ref()?;
+        let issuer = settings.issuer.as_ref();
         let document: &Value = match request.path() {
-            "/.well-known/openid-configuration" => &issuer.openid_configuration,
-            "/jwks" => &issuer.jwks,
+            "/.well-known/openid-configuration" => &issuer?.openid_configuration,
+            "/jwks" => &issuer?.jwks,
+            // Without TLS nobody could tell whether it is ours.
+            site_document::WELL_KNOWN if is_tls => settings.site_document.as_ref()?,
             _ => return None,
         };
         let mut answer = Response::new(StatusCode::OK)

@@ -8,7 +8,7 @@ use penstock_decide::attenuation::authorize_attenuated;
 use penstock_decide::authorization::{
     AuthorizationReason, CertificateOwner, Credentials, PathOperation, Verdict, needed_right,
 };
-use penstock_model::{Attenuation, NamespacePath, ProblemCode, Timestamp};
+use penstock_model::{Attenuation, Capability, NamespacePath, ProblemCode, Right, Timestamp};
 use penstock_protocol::http1::client::Client;
 use penstock_protocol::identity::{Identity, Method};
 use penstock_protocol::macaroon::{self, Caveat, MacaroonError, RootKeys};
@@ -107,6 +107,7 @@ pub(crate) fn trust(
         prefix: trusted.prefix.clone(),
         vos: trusted.vos.clone(),
         life_max: trusted.life_max,
+        rights: trusted.rights.clone(),
     });
     (issuers.collect(), access.audiences.clone())
 }
@@ -199,7 +200,32 @@ impl RequestAuthorizer<'_> {
             },
             subject_rules: &self.access.subject_rules,
         };
-        authorize_attenuated(&held, attenuation, operation, path)
+        let mut decision = authorize_attenuated(&held, attenuation, operation, path);
+        if decision.choice == Verdict::Refused
+            && identity.method == Method::Token
+            && let Some(limited) = self.issuer_without(needed_right(operation), &identity.issuer)
+        {
+            decision.because.push(AuthorizationReason::IssuerRights {
+                issuer: limited.issuer.clone(),
+                rights: limited.rights.clone(),
+            });
+        }
+        decision
+    }
+
+    /// The issuer, when no scope of its tokens could allow this.
+    fn issuer_without(&self, right: Right, issuer: &str) -> Option<&TrustedIssuerConfig> {
+        let mut listed = issuers(self.access, self.own_issuer);
+        let can_allow = |trusted: &TrustedIssuerConfig| {
+            let asked = Capability {
+                right,
+                path: NamespacePath::root(),
+                directory_only: true,
+            };
+            let granted = asked.within(&trusted.rights);
+            granted.is_some_and(|granted| granted.right == right)
+        };
+        listed.find(|trusted| trusted.issuer == issuer && !can_allow(trusted))
     }
 
     /// The scope with which a token of this identity's issuer would do: relative to its part of the namespace, as

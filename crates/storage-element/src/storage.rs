@@ -42,6 +42,7 @@ use penstock_protocol::http1::client::{Client, ClientConfig, Reach};
 use penstock_protocol::tls::ClientTls;
 use penstock_protocol::token::Verifier;
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -91,6 +92,7 @@ pub struct Storage {
 pub(crate) struct Settings {
     pub access: AccessConfig,
     pub issuer: Option<OwnIssuer>,
+    pub site_document: Option<Value>,
     pub macaroons: Option<MacaroonConfig>,
     pub outbound: OutboundConfig,
     pub limits: StorageLimits,
@@ -192,6 +194,7 @@ impl Storage {
             settings: RwLock::new(Arc::new(Settings {
                 access: config.access,
                 issuer: config.issuer,
+                site_document: config.site_document,
                 macaroons: config.macaroons,
                 outbound: config.outbound,
                 limits: config.limits,
@@ -232,6 +235,7 @@ impl Storage {
         let settings = Settings {
             access: config.access,
             issuer: config.issuer,
+            site_document: config.site_document,
             macaroons: config.macaroons,
             outbound: config.outbound,
             limits: config.limits,

@@ -15,6 +15,7 @@ mod macaroon;
 mod names;
 mod ranges;
 mod records;
+mod site;
 mod tape;
 mod token;
 mod webdav;
@@ -73,6 +74,7 @@ pub const ALL: &[Target] = &[
     records::MAPPED,
     records::XROOTD,
     records::FILES,
+    site::DOCUMENTS,
     tape::ORDERS,
     token::TEXTS,
     token::CLAIMS,

@@ -6,7 +6,7 @@ use openssl::ecdsa::EcdsaSig;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
-use penstock_model::{Capability, NamespacePath, Timestamp};
+use penstock_model::{Capability, NamespacePath, Right, Timestamp};
 use penstock_protocol::identity::Identity;
 use penstock_protocol::token::{
     Claims, DocumentFetch, FetchDocument, IssuerVos, LIFE_MAX, Signer, TrustedIssuer, Verifier,
@@ -74,6 +74,7 @@ pub(super) fn trusted(issuer: &str, prefix: &str) -> TrustedIssuer {
         prefix: NamespacePath::from_encoded(prefix).expect("a path"),
         vos: IssuerVos::Unlisted,
         life_max: LIFE_MAX,
+        rights: Right::ALL.to_vec(),
     }
 }
 

@@ -193,10 +193,10 @@ pub struct KeyListArgs {
 #[derive(Debug, Args)]
 pub struct BackupArgs {
     /// The site directory.
-    #[arg(long, required_unless_present = "verify", requires = "to")]
+    #[arg(long, requires = "to")]
     pub dir: Option<PathBuf>,
     /// The file to write. An existing file of that name is replaced once the new one is complete.
-    #[arg(long, value_name = "FILE", requires = "dir")]
+    #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
     /// Include the keys that decrypt the stored credentials.
     #[arg(long, requires = "to")]

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct WhatIfArgs {
     /// The site whose record is replayed. Its service does not have to run.
-    #[arg(long, value_name = "DIR", required_unless_present = "records")]
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Replay a directory of records made by `penstock ingest`. Without --since, all of it.
     #[arg(long, value_name = "DIR", conflicts_with = "dir")]

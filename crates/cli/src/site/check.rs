@@ -191,6 +191,20 @@ pub async fn run(
     }
 }
 
+/// Errors that can be found in the site's files alone, without asking anybody.
+pub fn errors_of_files(site: &SiteDirectory, config: &Config) -> Vec<String> {
+    let mut findings = Findings::default();
+    keys::check_certificate(site, config, &mut findings);
+    check_trust_directory(site, config, &mut findings);
+    check_rules_for_subjects(site, config, &mut findings);
+    check_groups(site, config, &mut findings);
+    check_voms(site, config, &mut findings);
+    keys::check_contents(site, config, &mut findings);
+    let errors = findings.0.into_iter();
+    let errors = errors.filter(|finding| finding.severity == Severity::Error);
+    errors.map(|finding| finding.text).collect()
+}
+
 fn database_line(found: &DatabaseReport) -> String {
     match found.schema {
         Some(schema) => format!("database: PostgreSQL {}, schema {schema}\n", found.server),

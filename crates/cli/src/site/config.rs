@@ -39,7 +39,7 @@ pub use transfer::Transfer;
 
 use crate::exit::CommandError;
 use penstock_model::quantity::Span;
-use penstock_model::{NamespacePath, VoName};
+use penstock_model::{NamespacePath, Right, VoName};
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::token::LIFE_MAX;
 use serde::{Deserialize, Serialize};
@@ -124,6 +124,10 @@ fn token_life_max() -> Span {
     Span(LIFE_MAX)
 }
 
+fn all_rights() -> Vec<Right> {
+    Right::ALL.to_vec()
+}
+
 fn default_signing_key() -> PathBuf {
     "keys/token-signing.pem".into()
 }
@@ -188,11 +192,35 @@ pub struct ForeignIssuer {
     /// How long its tokens may live. Longer ones are not believed.
     #[serde(default = "token_life_max")]
     pub token_life_max: Span,
+    /// What its tokens can allow at the storage element at most, whatever their scopes say.
+    #[serde(default = "all_rights")]
+    pub rights: Vec<Right>,
     /// By what it knows this service as its client: then tokens of jobs with the scope `offline_access` are exchanged
     /// and refreshed there.
     pub client_id: Option<String>,
     /// A file that holds the client's secret on its first line.
     pub client_secret_file: Option<PathBuf>,
+}
+
+impl ForeignIssuer {
+    /// One of a site like this one.
+    pub fn limited(
+        issuer: &str,
+        prefix: NamespacePath,
+        vo: Option<String>,
+        rights: Vec<Right>,
+    ) -> ForeignIssuer {
+        ForeignIssuer {
+            issuer: issuer.to_owned(),
+            prefix,
+            vo,
+            vos: None,
+            token_life_max: token_life_max(),
+            rights,
+            client_id: None,
+            client_secret_file: None,
+        }
+    }
 }
 
 /// Why a configuration cannot be used.
@@ -291,7 +319,7 @@ impl Config {
     }
 
     /// Every VO to which the file takes somebody to belong, and the key that says so.
-    fn named_vos(&self) -> Vec<(String, &str)> {
+    pub fn named_vos(&self) -> Vec<(String, &str)> {
         let own = self.issuer.iter();
         let own = own.map(|issuer| ("issuer.vo".to_owned(), issuer.vo.as_str()));
         let foreign = self.trust.issuers.iter().flat_map(|issuer| {

@@ -1,8 +1,10 @@
 //! The text of a new `penstock.toml`, and careful edits of an existing one that keep its comments.
 
 use crate::exit::CommandError;
+use crate::site::acquaintance::Acquaintance;
 use crate::site::config::{Config, ForeignIssuer, Pool, without_secrets};
-use penstock_durable_file::replace_existing;
+use penstock_durable_file::{replace_existing, replace_private};
+use penstock_model::Right;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
@@ -62,17 +64,6 @@ pub fn render(site: &NewSite) -> String {
     )
 }
 
-/// What one site learns about another.
-#[derive(Debug, Clone)]
-pub struct Acquaintance {
-    /// Whose tokens to trust.
-    pub issuer: ForeignIssuer,
-    /// Where copies may go to or come from.
-    pub servers: Vec<String>,
-    /// Addresses of these that are not public.
-    pub private_addresses: Vec<String>,
-}
-
 /// Adds an issuer and allowed hosts to a configuration, keeping everything else as it is. What is there
 /// already is not added again. The file is replaced in one step.
 pub fn introduce(path: &Path, other: &Acquaintance) -> Result<(), CommandError> {
@@ -84,33 +75,14 @@ pub fn introduce(path: &Path, other: &Acquaintance) -> Result<(), CommandError> 
     replace_existing(path, &edited).map_err(|why| CommandError::local(path.display(), why))
 }
 
-fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String> {
-    let mut document: DocumentMut = text
-        .parse()
-        .map_err(|why: toml_edit::TomlError| without_secrets(&why))?;
-    let wrong = |key: &str| {
-        format!("'{key}' is not written as a table, so it cannot be edited; edit it by hand")
-    };
+/// The text of a configuration with an acquaintance, everything else being as it was.
+pub fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String> {
+    let mut document = parsed(text)?;
     let trust = document
         .entry("trust")
         .or_insert_with(|| Item::Table(Table::new()));
-    let issuers = trust
-        .as_table_mut()
-        .ok_or_else(|| wrong("trust"))?
-        .entry("issuer")
-        .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()))
-        .as_array_of_tables_mut()
-        .ok_or_else(|| wrong("trust.issuer"))?;
-    let known =
-        |table: &Table| table.get("issuer").and_then(Item::as_str) == Some(&other.issuer.issuer);
-    if !issuers.iter().any(known) {
-        let mut table = Table::new();
-        table["issuer"] = value(&other.issuer.issuer);
-        table["prefix"] = value(other.issuer.prefix.to_string());
-        if let Some(vo) = &other.issuer.vo {
-            table["vo"] = value(vo);
-        }
-        issuers.push(table);
+    if let Some(issuer) = &other.issuer {
+        add_issuer(trust, issuer)?;
     }
     let private = trust
         .as_table_mut()
@@ -136,6 +108,90 @@ fn with_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String>
         .ok_or_else(|| wrong("storage.outbound.allow"))?;
     add_missing(allowed, &other.servers);
     Ok(document.to_string())
+}
+
+fn parsed(text: &str) -> Result<DocumentMut, String> {
+    let parsed: Result<DocumentMut, toml_edit::TomlError> = text.parse();
+    parsed.map_err(|why| without_secrets(&why))
+}
+
+fn wrong(key: &str) -> String {
+    format!("'{key}' is not written as a table or list, so it cannot be edited; edit it by hand")
+}
+
+fn add_issuer(trust: &mut Item, issuer: &ForeignIssuer) -> Result<(), String> {
+    let issuers = trust
+        .as_table_mut()
+        .ok_or_else(|| wrong("trust"))?
+        .entry("issuer")
+        .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()))
+        .as_array_of_tables_mut()
+        .ok_or_else(|| wrong("trust.issuer"))?;
+    let known = |table: &Table| table.get("issuer").and_then(Item::as_str) == Some(&issuer.issuer);
+    if issuers.iter().any(known) {
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table["issuer"] = value(&issuer.issuer);
+    table["prefix"] = value(issuer.prefix.to_string());
+    if let Some(vo) = &issuer.vo {
+        table["vo"] = value(vo);
+    }
+    if issuer.rights != Right::ALL {
+        let names = issuer.rights.iter().map(|right| right.word());
+        table["rights"] = value(toml_edit::Array::from_iter(names));
+    }
+    issuers.push(table);
+    Ok(())
+}
+
+/// The same without what an acquaintance had brought. What is not there any more is no error.
+pub fn without_acquaintance(text: &str, other: &Acquaintance) -> Result<String, String> {
+    let mut document = parsed(text)?;
+    if let Some(trust) = document.get_mut("trust") {
+        let trust = trust.as_table_mut().ok_or_else(|| wrong("trust"))?;
+        if let Some(issuer) = &other.issuer
+            && let Some(issuers) = trust.get_mut("issuer")
+        {
+            let issuers = issuers.as_array_of_tables_mut();
+            issuers
+                .ok_or_else(|| wrong("trust.issuer"))?
+                .retain(|table| table.get("issuer").and_then(Item::as_str) != Some(&issuer.issuer));
+        }
+        if let Some(private) = trust.get_mut("private_addresses") {
+            let private = private.as_array_mut();
+            let private = private.ok_or_else(|| wrong("trust.private_addresses"))?;
+            remove_from(private, &other.private_addresses);
+        }
+    }
+    let outbound = document
+        .get_mut("storage")
+        .and_then(Item::as_table_mut)
+        .and_then(|storage| storage.get_mut("outbound"))
+        .and_then(Item::as_table_like_mut);
+    if let Some(allowed) = outbound.and_then(|outbound| outbound.get_mut("allow")) {
+        let allowed = allowed.as_array_mut();
+        let allowed = allowed.ok_or_else(|| wrong("storage.outbound.allow"))?;
+        remove_from(allowed, &other.servers);
+    }
+    Ok(document.to_string())
+}
+
+fn remove_from(list: &mut toml_edit::Array, texts: &[String]) {
+    list.retain(|known| {
+        !known
+            .as_str()
+            .is_some_and(|known| texts.iter().any(|text| text == known))
+    });
+}
+
+/// Puts an edited configuration in the place of the present one, of which a copy stays beside it. Tells where.
+pub fn put_in_place(path: &Path, before: &str, edited: &str) -> Result<PathBuf, CommandError> {
+    let copy = path.with_extension("toml.before");
+    // Addresses of receivers of alerts may be secrets.
+    replace_private(&copy, before).map_err(|why| CommandError::local(copy.display(), why))?;
+    replace_existing(path, edited).map_err(|why| CommandError::local(path.display(), why))?;
+    Ok(copy)
 }
 
 fn add_missing(list: &mut toml_edit::Array, texts: &[String]) {
@@ -170,15 +226,16 @@ mod tests {
 
     fn other() -> Acquaintance {
         Acquaintance {
-            issuer: ForeignIssuer {
+            issuer: Some(ForeignIssuer {
                 issuer: "https://127.0.0.3:8443".into(),
                 prefix: NamespacePath::root(),
                 vo: Some("there".into()),
                 vos: None,
                 token_life_max: Span(LIFE_MAX),
+                rights: vec![Right::Read],
                 client_id: None,
                 client_secret_file: None,
-            },
+            }),
             servers: vec!["127.0.0.3:8443".into(), "127.0.0.2:8443".into()],
             private_addresses: vec!["127.0.0.3:8443".into()],
         }
@@ -232,7 +289,7 @@ mod tests {
             assert!(once.contains(line), "{line}");
         }
         let config = Config::parse(&once).expect(&once);
-        assert_eq!(config.trust.issuers, [other().issuer]);
+        assert_eq!(Some(&config.trust.issuers[0]), other().issuer.as_ref());
         let allowed = config.storage.expect("present").outbound.allow;
         assert_eq!(
             allowed,
@@ -242,5 +299,29 @@ mod tests {
             config.trust.private_addresses,
             ["127.0.0.2:8443", "127.0.0.3:8443"]
         );
+    }
+
+    #[test]
+    fn what_an_acquaintance_brought_goes_and_nothing_else() {
+        let before = render(&new_site());
+        let mut brought = other();
+        // It was there before, so whoever takes the rest back leaves it out.
+        brought.servers.retain(|server| server != "127.0.0.2:8443");
+        let with = with_acquaintance(&before, &other()).expect("valid");
+        let without = without_acquaintance(&with, &brought).expect("valid");
+        assert_eq!(
+            Config::parse(&without).expect(&without),
+            Config::parse(&before).expect("valid")
+        );
+        for line in before.lines().filter(|line| line.starts_with('#')) {
+            assert!(without.contains(line), "{line}");
+        }
+        assert_eq!(
+            without_acquaintance(&without, &brought),
+            Ok(without.clone())
+        );
+        let by_hand = "[trust]\nissuer = 7\n[storage.outbound]\nallow = \"x\"\n";
+        assert!(with_acquaintance(by_hand, &other()).is_err());
+        assert!(without_acquaintance(by_hand, &other()).is_err());
     }
 }

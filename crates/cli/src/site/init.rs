@@ -4,26 +4,26 @@
 use crate::args::InitArgs;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::site::config::{Config, ForeignIssuer, in_url};
-use crate::site::config_file::{Acquaintance, NewSite, introduce, render};
+use crate::site::acquaintance::{
+    Acquaintance, TokenGrant, addresses_of, private_addresses, servers,
+};
+use crate::site::config::{Config, in_url};
+use crate::site::config_file::{NewSite, introduce, render};
 use crate::site::directory::SiteDirectory;
 use crate::site::issuer::renew_admin;
 use crate::site::keys::RingFiles;
-use penstock_model::NamespacePath;
-use penstock_model::quantity::Span;
+use crate::site::own_document;
+use crate::site::trusted_sites::TrustedSites;
+use penstock_model::{NamespacePath, Right};
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::macaroon::RootKeys;
-use penstock_protocol::network::why_not_public;
 use penstock_protocol::pki::{self, CertificateAuthority, PkiError};
-use penstock_protocol::token::LIFE_MAX;
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use url::Url;
 use uuid::Uuid;
 
 /// What was made.
@@ -130,10 +130,12 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
     }
     let address = listening_address(&hosts[0])?;
     let at = |offset: u16| SocketAddr::new(address, args.ports_base + offset);
+    let mut addresses = addresses_of(&hosts);
+    addresses.insert(address);
     let url_host = in_url(&hosts[0]);
     Ok(NewSite {
         allow: servers("", &hosts, args.ports_base),
-        private_addresses: private_addresses(&hosts, &[address], &[args.ports_base]),
+        private_addresses: private_addresses(&addresses, &[args.ports_base]),
         name,
         issuer: format!("https://{url_host}:{}", args.ports_base),
         hosts,
@@ -142,32 +144,6 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
         service: at(3),
         pools: args.pools.clone(),
     })
-}
-
-/// A port of these hosts, as lists of servers name it.
-fn servers(scheme: &str, hosts: &[String], port: u16) -> Vec<String> {
-    let server = |host: &String| format!("{scheme}{}:{port}", in_url(host));
-    hosts.iter().map(server).collect()
-}
-
-/// These ports at the addresses of these hosts, as this machine resolves them, that are not public: nobody else would
-/// allow them.
-fn private_addresses(hosts: &[String], listening: &[IpAddr], ports: &[u16]) -> Vec<String> {
-    let resolved = hosts.iter().flat_map(|host| match host.parse() {
-        Ok(address) => vec![address],
-        Err(_) => {
-            let found = (host.as_str(), 0).to_socket_addrs();
-            found.map_or_else(|_| Vec::new(), |found| found.map(|at| at.ip()).collect())
-        }
-    });
-    let all = resolved.chain(listening.iter().copied());
-    let private = all.filter(|at| !at.is_unspecified() && why_not_public(*at).is_some());
-    let distinct: BTreeSet<IpAddr> = private.collect();
-    let at_ports = distinct.into_iter().flat_map(|address| {
-        let of_port = move |port: &u16| SocketAddr::new(address, *port).to_string();
-        ports.iter().map(of_port)
-    });
-    at_ports.collect()
 }
 
 fn is_host(text: &str) -> bool {
@@ -374,43 +350,28 @@ impl Peer {
             ))),
         }
     }
-
-    fn acquaintance(&self) -> Option<Acquaintance> {
-        acquaintance_of(&self.config)
-    }
 }
 
+/// What others learn about a site whose directory is here: its tokens may do everything, at the addresses by which others
+/// reach it and those at which it listens.
 fn acquaintance_of(config: &Config) -> Option<Acquaintance> {
     let issuer = config.issuer.as_ref()?;
     let doors = config.storage.iter().map(|storage| storage.listen.ip());
     let services = config.transfer.iter().map(|transfer| transfer.listen.ip());
-    let listening: Vec<IpAddr> = doors.chain(services).collect();
-    let hosts = &config.site.hosts;
-    let storage = config.storage.as_ref();
-    let door = storage.map(|storage| storage.listen.port());
-    let plain = storage.and_then(|storage| Some(storage.plain_listen?.port()));
-    // Its keys are fetched there, also when it keeps no files.
-    let keys = Url::parse(&issuer.url).ok();
-    let keys = keys.and_then(|url| url.port_or_known_default());
-    let ports: BTreeSet<u16> = [door, plain, keys].into_iter().flatten().collect();
-    let ports: Vec<u16> = ports.into_iter().collect();
-    let with_tls = door.into_iter().flat_map(|port| servers("", hosts, port));
-    let without = plain
-        .into_iter()
-        .flat_map(|port| servers("http://", hosts, port));
-    Some(Acquaintance {
-        issuer: ForeignIssuer {
-            issuer: issuer.url.clone(),
-            prefix: NamespacePath::root(),
-            vo: Some(issuer.vo.clone()),
-            vos: None,
-            token_life_max: Span(LIFE_MAX),
-            client_id: None,
-            client_secret_file: None,
-        },
-        servers: with_tls.chain(without).collect(),
-        private_addresses: private_addresses(hosts, &listening, &ports),
-    })
+    let mut addresses = addresses_of(&config.site.hosts);
+    addresses.extend(doors.chain(services));
+    let document = own_document::of_configuration(config, None);
+    let grant = TokenGrant {
+        prefix: NamespacePath::root(),
+        vo: issuer.vo.clone(),
+        rights: Right::ALL.to_vec(),
+    };
+    Some(Acquaintance::with(
+        &document,
+        &config.site.hosts,
+        &addresses,
+        Some(grant),
+    ))
 }
 
 /// Sets up trust both ways: CA, token issuer, allowed hosts.
@@ -427,15 +388,19 @@ fn meet(site: &SiteDirectory, peers: &[Peer]) -> Result<(), CommandError> {
                 )
             })
     };
+    let introduce_to = |to: &SiteDirectory, from: &SiteDirectory, other: &Config| {
+        let Some(acquaintance) = acquaintance_of(other) else {
+            return Ok(());
+        };
+        // First what is meant, so that it can be taken back whatever happens next.
+        TrustedSites::of(to)?.keep_peer(from, other, &acquaintance)?;
+        introduce(&to.config_file(), &acquaintance)
+    };
     for peer in peers {
+        introduce_to(site, &peer.site, &peer.config)?;
+        introduce_to(&peer.site, site, &config)?;
         install(&peer.site, site, &config)?;
         install(site, &peer.site, &peer.config)?;
-        if let Some(other) = peer.acquaintance() {
-            introduce(&site.config_file(), &other)?;
-        }
-        if let Some(this) = acquaintance_of(&config) {
-            introduce(&peer.site.config_file(), &this)?;
-        }
     }
     Ok(())
 }
@@ -452,8 +417,8 @@ fn next_steps(made: &InitReport, args: &InitArgs) -> String {
     for peer in &args.peers {
         text += &format!(
             "\nThis site and the one in {0} now trust each other: tokens of each site's issuer may read and write \
-             everything at the other, as far as their scopes go (`prefix` of [[trust.issuer]] in penstock.toml narrows it). \
-             If that one runs: kill -HUP $(cat {0}/state/serve.lock)\n",
+             everything at the other, as far as their scopes go (`prefix` and `rights` of [[trust.issuer]] in penstock.toml \
+             narrow it). If that one runs: kill -HUP $(cat {0}/state/serve.lock)\n",
             peer.display()
         );
     }

@@ -24,8 +24,9 @@ use crate::output::{LogOutput, Output};
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use crate::site::expiry;
+use crate::site::reload;
 use files::{LOOK_EVERY, WatchedFiles};
-use issuer::PublishedKeys;
+use issuer::{Published, PublishedDocuments};
 use monitor::SiteMonitor;
 use penstock_clock::wall_clock;
 use penstock_decide::history::Retention;
@@ -195,7 +196,7 @@ struct RunningRoles {
     token_clients: TokenClients,
     /// Where agents and the service's look at issuers' keys may lead.
     reach: Reach,
-    published: PublishedKeys,
+    published: Published,
     monitor: Arc<SiteMonitor>,
     /// What mutes have held back.
     suppressed: SuppressedAlerts,
@@ -250,7 +251,7 @@ impl RunningRoles {
             administrators: Administrators::default(),
             token_clients: TokenClients::default(),
             reach: Reach::default(),
-            published: PublishedKeys::default(),
+            published: Published::default(),
             monitor: Arc::new(SiteMonitor::new(
                 config,
                 process.connections.clone(),
@@ -265,7 +266,7 @@ impl RunningRoles {
         if let Some(sampler) = &running.sampler {
             running.monitor.joined_by_host(&sampler.host());
         }
-        running.published.replace(&trusted);
+        running.publish(site, config, &trusted);
         running.look_at_endings(site, config).await;
         running
             .start_storage(site, config, &trusted, stopping)
@@ -328,16 +329,24 @@ impl RunningRoles {
                 self.take_over(site, &config).await.map(|()| config)
             }
         };
-        match reloaded {
+        let error = match reloaded {
             Ok(config) => {
                 self.monitor.configure(&config);
                 self.look_at_endings(site, &config).await;
                 self.config = config;
                 tracing::info!("reloaded limits, certificates and trust");
+                None
             }
             Err(why) => {
-                tracing::error!(%why, "the reload stopped here; the previous values stay in effect")
+                tracing::error!(%why, "the reload stopped here; the previous values stay in effect");
+                Some(why.to_string())
             }
+        };
+        let site = site.clone();
+        // A command may wait for it.
+        let left = tokio::task::spawn_blocking(move || reload::leave(&site, error)).await;
+        if let Err(why) = left {
+            tracing::error!(%why, "cannot store the outcome of the reload");
         }
     }
 
@@ -371,12 +380,21 @@ impl RunningRoles {
         }
     }
 
+    fn publish(&self, site: &SiteDirectory, config: &Config, trusted: &TrustedIssuers) {
+        let (openid_configuration, jwks) = trusted.published().unwrap_or_default();
+        self.published.replace(PublishedDocuments {
+            site: roles::site_document(site, config, trusted),
+            openid_configuration,
+            jwks,
+        });
+    }
+
     async fn take_over(&self, site: &SiteDirectory, config: &Config) -> Result<(), CommandError> {
         let usage = |why: &dyn std::fmt::Display| CommandError::Usage(why.to_string());
         let trusted = TrustedIssuers::of(site, config)?;
         self.server_tls.reload().map_err(|why| usage(&why))?;
         self.client_tls.reload().map_err(|why| usage(&why))?;
-        self.published.replace(&trusted);
+        self.publish(site, config, &trusted);
         self.clients
             .replace_members(roles::member_rules(site, config));
         self.process

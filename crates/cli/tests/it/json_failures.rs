@@ -25,8 +25,8 @@ fn failure(args: &[&str], code: i32) -> Value {
 /// The commands, as `penstock help` lists them.
 fn commands() -> Vec<String> {
     let help = succeed(&["help"]);
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let listed = listed.take_while(|line| !line.is_empty());
+    let listed = help.lines().skip_while(|line| *line != "Site:");
+    let listed = listed.take_while(|line| *line != "Options:");
     let name = |line: &str| Some(line.strip_prefix("  ")?.split(' ').next()?.to_owned());
     let names = listed.filter_map(name);
     names

@@ -75,7 +75,6 @@ const STORAGE_ELEMENT: [&str; 47] = [
     "storage",
     "pool_files",
     "fsck",
-    "sync",
     "rebuild",
     "door",
     "door_threads",
@@ -156,11 +155,23 @@ const OF_THE_TICKET: [&str; 4] = [
 ];
 
 /// The same, of the one binary and of its two folders.
-const CLI: [&str; 6] = ["environment", "exit", "output", "args", "site", "commands"];
-const CLI_SITE: [&str; 17] = [
+const CLI: [&str; 7] = [
+    "environment",
+    "exit",
+    "output",
+    "args",
+    "contexts",
+    "site",
+    "commands",
+];
+const CLI_SITE: [&str; 21] = [
     "config",
+    "acquaintance",
     "config_file",
     "directory",
+    "own_document",
+    "reload",
+    "trusted_sites",
     "element_rows",
     "path_story",
     "pool_record",
@@ -176,7 +187,7 @@ const CLI_SITE: [&str; 17] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 28] = [
+const CLI_COMMANDS: [&str; 31] = [
     "progress",
     "batch_result",
     "access",
@@ -186,6 +197,7 @@ const CLI_COMMANDS: [&str; 28] = [
     "share",
     "copy",
     "jobs",
+    "top",
     "settings",
     "import_fts3",
     "authz",
@@ -195,6 +207,8 @@ const CLI_COMMANDS: [&str; 28] = [
     "history",
     "host",
     "fsck",
+    "sync",
+    "trust",
     "rebuild",
     "trash",
     "records",
@@ -204,6 +218,7 @@ const CLI_COMMANDS: [&str; 28] = [
     "simulate",
     "what_if",
     "ingest",
+    "context",
 ];
 
 /// Circles that stay, each with the folder in which its modules lie, and the reason.

@@ -2,13 +2,13 @@
 
 use super::Claims;
 use super::signature::{Algorithm, coordinates, sign_es256};
+use super::thumbprint::thumbprint;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use openssl::ec::EcKey;
 use openssl::error::ErrorStack;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
-use openssl::sha::sha256;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -72,12 +72,14 @@ impl Signer {
             return Err(refused("another curve".to_owned()));
         }
         let [x, y] = coordinates(&key).map_err(of_openssl)?;
-        // RFC 7638 §3.2: the required members, in the order of their names, without blanks.
-        let required = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
-        let kid = URL_SAFE_NO_PAD.encode(sha256(required.as_bytes()));
-        let alg = Algorithm::Es256.name();
+        let mut public = json!({"kty": "EC", "crv": "P-256", "x": x, "y": y});
+        let thumbprint = thumbprint(&public).expect("a key with all its members has one");
+        let kid = URL_SAFE_NO_PAD.encode(thumbprint);
+        public["use"] = json!("sig");
+        public["alg"] = json!(Algorithm::Es256.name());
+        public["kid"] = json!(kid);
         Ok(Signer {
-            public: json!({"kty": "EC", "crv": "P-256", "x": x, "y": y, "use": "sig", "alg": alg, "kid": kid}),
+            public,
             key: PKey::from_ec_key(key).map_err(of_openssl)?,
             kid,
         })

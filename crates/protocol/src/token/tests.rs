@@ -10,7 +10,7 @@ use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
 use parking_lot::Mutex;
-use penstock_model::{NamespacePath, VoName};
+use penstock_model::{NamespacePath, Right, VoName};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -104,6 +104,7 @@ fn trusted(issuer: &str, prefix: &str, vo: Option<&str>) -> TrustedIssuer {
         prefix: NamespacePath::parse(prefix).expect("a path"),
         vos: vo.map_or(IssuerVos::Unlisted, |vo| IssuerVos::One(VoName::new(vo))),
         life_max: LIFE_MAX,
+        rights: Right::ALL.to_vec(),
     }
 }
 

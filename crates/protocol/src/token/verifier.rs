@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use openssl::sha::sha256;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use penstock_model::{CredentialId, NamespacePath, Timestamp, UserName, VoName};
+use penstock_model::{CredentialId, NamespacePath, Right, Timestamp, UserName, VoName};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -36,6 +36,8 @@ pub struct TrustedIssuer {
     pub vos: IssuerVos,
     /// How long its tokens may live. Longer ones are refused, however much of it is left.
     pub life_max: Duration,
+    /// What its tokens can allow at most, whatever their scopes say.
+    pub rights: Vec<Right>,
 }
 
 /// Of which VOs an issuer's users can be. It is the site that says so: an issuer may write any group in its tokens.
@@ -441,7 +443,8 @@ fn identify(
     check_life(here(), expires.since(made.min(now + NOT_BEFORE_SKEW)))?;
     let mut capabilities = Vec::new();
     for trusted in here() {
-        capabilities.extend(scope::capabilities(scope, &trusted.prefix)?);
+        let granted = scope::capabilities(scope, &trusted.prefix)?.into_iter();
+        capabilities.extend(granted.filter_map(|granted| granted.within(&trusted.rights)));
     }
     let vos = trust.vos(issuer);
     all_groups.retain(|group| vos.may_name(group));

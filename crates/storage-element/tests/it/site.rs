@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::pool_selection::PoolMode;
-use penstock_model::{Bytes, NamespacePath, PoolName, ProblemCode, Timestamp, VoName};
+use penstock_model::{Bytes, NamespacePath, PoolName, ProblemCode, Right, Timestamp, VoName};
 use penstock_persistence::namespace::{Change, Replace};
 use penstock_protocol::hosts::{AllowedServers, ServerPattern};
 use penstock_protocol::http1::client::ReachRules;
@@ -153,10 +153,12 @@ pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
                 prefix: NamespacePath::root(),
                 vos: IssuerVos::One(VoName::new("atlas")),
                 life_max: LIFE_MAX,
+                rights: Right::ALL.to_vec(),
             },
             openid_configuration: openid_configuration(ISSUER),
             jwks: signer.jwks(),
         }),
+        site_document: None,
         macaroons: Some(MacaroonConfig {
             keys: RootKeys::parse(&"5a".repeat(32)).expect("a key"),
             validity_max: Duration::from_secs(3600),

@@ -38,6 +38,7 @@ impl World {
             prefix: path(prefix),
             vos: IssuerVos::One(VoName::new(vo)),
             life_max: LIFE_MAX,
+            rights: Right::ALL.to_vec(),
         });
         let certificates = trust.certificates();
         let change = |config: &mut StorageConfig| {

@@ -1,6 +1,6 @@
-//! The site's own token issuer on the port of the transfer service: a site without a door has no other place.
+//! What the site publishes of itself and its own token issuer, on the port of the transfer service: a site without a door has
+//! no other place.
 
-use super::roles::TrustedIssuers;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -9,37 +9,57 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What the issuer publishes at the moment. Cheap to clone; all clones see a replacement.
+/// What is published at the moment. Cheap to clone; all clones see a replacement.
 #[derive(Clone, Default)]
-pub struct PublishedKeys(Arc<RwLock<Option<(Value, Value)>>>);
+pub struct Published(Arc<RwLock<PublishedDocuments>>);
 
-impl PublishedKeys {
+/// The documents; null where there is none.
+#[derive(Default)]
+pub struct PublishedDocuments {
+    /// What the site tells of itself.
+    pub site: Value,
+    /// What its issuer offers.
+    pub openid_configuration: Value,
+    /// The keys of its issuer.
+    pub jwks: Value,
+}
+
+impl Published {
     /// From now on this.
-    pub fn replace(&self, trusted: &TrustedIssuers) {
-        *self.0.write() = trusted.published();
+    pub fn replace(&self, documents: PublishedDocuments) {
+        *self.0.write() = documents;
     }
 
-    fn read(&self) -> Result<(Value, Value), StatusCode> {
-        let published = self.0.read();
-        published.clone().ok_or(StatusCode::NOT_FOUND)
+    fn answer(
+        &self,
+        document: fn(&PublishedDocuments) -> &Value,
+    ) -> Result<Json<Value>, StatusCode> {
+        let document = document(&self.0.read()).clone();
+        match document.is_null() {
+            true => Err(StatusCode::NOT_FOUND),
+            false => Ok(Json(document)),
+        }
     }
 }
 
-/// `/.well-known/openid-configuration` and `/jwks` (OpenID Connect Discovery §4, RFC 7517); 404 when the site
-/// issues no tokens.
-pub fn router(published: PublishedKeys) -> Router {
+/// `/.well-known/penstock-site`; `/.well-known/openid-configuration` and `/jwks` (OpenID Connect Discovery §4, RFC 7517), 404
+/// when the site issues no tokens.
+pub fn router(published: Published) -> Router {
     Router::new()
+        .route("/.well-known/penstock-site", get(site))
         .route("/.well-known/openid-configuration", get(configuration))
         .route("/jwks", get(keys))
         .with_state(published)
 }
 
-async fn configuration(State(published): State<PublishedKeys>) -> Result<Json<Value>, StatusCode> {
-    published
-        .read()
-        .map(|(configuration, _)| Json(configuration))
+async fn site(State(published): State<Published>) -> Result<Json<Value>, StatusCode> {
+    published.answer(|documents| &documents.site)
 }
 
-async fn keys(State(published): State<PublishedKeys>) -> Result<Json<Value>, StatusCode> {
-    published.read().map(|(_, keys)| Json(keys))
+async fn configuration(State(published): State<Published>) -> Result<Json<Value>, StatusCode> {
+    published.answer(|documents| &documents.openid_configuration)
+}
+
+async fn keys(State(published): State<Published>) -> Result<Json<Value>, StatusCode> {
+    published.answer(|documents| &documents.jwks)
 }

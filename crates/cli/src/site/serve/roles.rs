@@ -9,6 +9,7 @@ use crate::site::config::{
 };
 use crate::site::directory::SiteDirectory;
 use crate::site::issuer::SiteIssuer;
+use crate::site::own_document;
 use penstock_decide::admission::QueueLimits;
 use penstock_decide::authorization::{GroupRule, SubjectRule};
 use penstock_decide::halting::HaltPolicy;
@@ -17,7 +18,7 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::service_rights::ServiceGrant;
 use penstock_decide::staging::StagingPolicy;
 use penstock_engine::EngineConfig;
-use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Slots, StorageId, VoName};
+use penstock_model::{Bytes, LinkId, NamespacePath, PoolName, Right, Slots, StorageId, VoName};
 use penstock_protocol::connections::ConnectionLimits;
 use penstock_protocol::gfal::{Account, ReadablePaths, system_paths};
 use penstock_protocol::hosts::HostPattern;
@@ -66,6 +67,7 @@ impl TrustedIssuers {
                     prefix: NamespacePath::root(),
                     vos: IssuerVos::One(VoName::new(issuer.vo.as_str())),
                     life_max: issuer.token_life_max.0,
+                    rights: Right::ALL.to_vec(),
                 },
             })
         });
@@ -74,6 +76,7 @@ impl TrustedIssuers {
             prefix: issuer.prefix.clone(),
             vos: vos_of(issuer),
             life_max: issuer.token_life_max.0,
+            rights: issuer.rights.clone(),
         });
         Ok(TrustedIssuers {
             own: own.transpose()?,
@@ -160,6 +163,7 @@ fn configured(issuer: &TrustedIssuer) -> TrustedIssuerConfig {
         prefix: issuer.prefix.clone(),
         vos: issuer.vos.clone(),
         life_max: issuer.life_max,
+        rights: issuer.rights.clone(),
     }
 }
 
@@ -237,6 +241,7 @@ pub fn storage_config(
         checksums: role.checksums.clone(),
         access: access_config(config, role, trusted),
         issuer: own_issuer(trusted),
+        site_document: Some(site_document(site, config, trusted)),
         macaroons: macaroon_config(site, role)?,
         outbound: OutboundConfig {
             allow: config.allowed_servers(),
@@ -289,6 +294,13 @@ pub fn own_issuer(trusted: &TrustedIssuers) -> Option<OwnIssuer> {
         openid_configuration,
         jwks,
     })
+}
+
+/// What the site tells others of itself.
+pub fn site_document(site: &SiteDirectory, config: &Config, trusted: &TrustedIssuers) -> Value {
+    let jwks = trusted.published().map(|(_, jwks)| jwks);
+    let document = own_document::of(site, config, jwks.as_ref());
+    serde_json::to_value(document).expect("plain data serialises")
 }
 
 /// How slowly clients may send or take a body.

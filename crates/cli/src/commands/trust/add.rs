@@ -1,0 +1,559 @@
+//! `penstock trust add`: from the first look at another site to what is in effect, with a person, or a fingerprint that a person
+//! has given, in between.
+
+use super::contact::{self, Contact};
+use super::{
+    AuthorityRow, command_for_others, edit, grant_line, keys_lines, next_for_others, own_document,
+    servers_line, utc, with_colons,
+};
+use crate::args::{SiteName, SiteRights, TrustAddArgs};
+use crate::commands::fsck::is_confirmed;
+use crate::exit::CommandError;
+use crate::output::Output;
+use crate::site::acquaintance::{Acquaintance, TokenGrant, addresses_of};
+use crate::site::config::Config;
+use crate::site::directory::SiteDirectory;
+use crate::site::reload::Reload;
+use crate::site::trusted_sites::{
+    BeforeTrust, ConfigEdit, TrustedAuthority, TrustedSite, TrustedSites, hosts_that_count, of_pki,
+};
+use penstock_clock::wall_clock;
+use penstock_model::NamespacePath;
+use penstock_model::text::hex;
+use penstock_protocol::network::why_not_public;
+use penstock_protocol::pki::ForeignAuthority;
+use penstock_protocol::site_document::canonical_host;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::io::{BufRead, IsTerminal};
+use std::net::IpAddr;
+use std::path::Path;
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct AddReport {
+    name: String,
+    site_name: String,
+    url: String,
+    since: String,
+    /// Put among the trusted ones for it. Empty: it was trusted already.
+    authorities: Vec<AuthorityRow>,
+    issuer: Option<String>,
+    key_fingerprints: Vec<String>,
+    rights: &'static str,
+    prefix: Option<String>,
+    vo: Option<String>,
+    servers: Vec<String>,
+    private_addresses: Vec<String>,
+    /// Hosts that it names and that are not taken over.
+    hosts_left_out: Vec<String>,
+    warnings: Vec<String>,
+    /// Something of it was not so before.
+    changed: bool,
+    /// A copy of the former configuration.
+    config_before: Option<String>,
+    #[serde(flatten)]
+    reload: Option<Reload>,
+    /// What the other site must run.
+    command_for_others: Option<String>,
+}
+
+/// `penstock trust add`.
+pub async fn run(args: &TrustAddArgs, output: Output) -> Result<(), CommandError> {
+    let site = SiteDirectory::at(&args.dir)?;
+    let config = site.config()?;
+    let given = args.fingerprints.iter().map(|text| fingerprint(text));
+    let given = given.collect::<Result<BTreeSet<String>, _>>()?;
+    refuse_own(&config, args)?;
+    let certificates = site.resolve(&config.trust.certificates);
+    let contact = contact::look(&args.url, &certificates).await?;
+    let sites = TrustedSites::of(&site)?;
+    let may_ask = !args.yes && given.is_empty() && !output.json && std::io::stdin().is_terminal();
+    let plan = Plan::of(args, &config, &certificates, &sites, contact, may_ask)?;
+    plan.check_fingerprints(&given)?;
+    let edit = edit(&site, |text| sites.text_with(text, &plan.wanted))?;
+    let mut report = plan.report(&site, &config, &edit)?;
+    output.say(plan.text(&report));
+    if given.is_empty() && !args.yes && !is_confirmed("Trust this site?", output)? {
+        return Err(CommandError::Usage(
+            "nothing was changed: answer yes, or give --fingerprint with the fingerprint of its authority, as `penstock trust \
+             show` prints it there; --yes trusts whichever site answers at this URL"
+                .to_owned(),
+        ));
+    }
+    sites.keep(&plan.wanted)?;
+    let copy = sites.put_in_effect(&plan.wanted, &plan.authorities, &edit)?;
+    let reload = Reload::of(&site);
+    report.reload = Some(reload.clone());
+    report.config_before = copy.map(|copy| copy.display().to_string());
+    let text = || {
+        format!(
+            "{} is trusted now.\n{}{}",
+            report.name,
+            reload.text(),
+            next_for_others(report.command_for_others.as_deref())
+        )
+    };
+    output.conclude(&report, text, reload.outcome())
+}
+
+/// The SHA-256 of a certificate or key in lower-case hexadecimal, however it is written.
+fn fingerprint(text: &str) -> Result<String, CommandError> {
+    let digits = text.rsplit('=').next().unwrap_or_default();
+    let digits = digits.trim_start_matches("SHA256:");
+    let digits: String = digits
+        .chars()
+        .filter(|c| !matches!(c, ':' | ' '))
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    match digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(digits),
+        false => Err(CommandError::Usage(format!(
+            "--fingerprint '{text}' is not a SHA-256 fingerprint: 64 hexadecimal digits, with or without colons"
+        ))),
+    }
+}
+
+fn refuse_own(config: &Config, args: &TrustAddArgs) -> Result<(), CommandError> {
+    let host = args.url.host_str().and_then(canonical_host);
+    let own = own_hosts(config);
+    match host.is_some_and(|host| own.contains(&host)) {
+        true => Err(CommandError::Usage(format!(
+            "{} is this site itself; two sites need different addresses",
+            args.url
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Names and addresses of this site, in their one form.
+fn own_hosts(config: &Config) -> Vec<String> {
+    let doors = config.storage.iter().map(|role| role.listen.ip());
+    let services = config.transfer.iter().map(|role| role.listen.ip());
+    let listening = doors.chain(services).filter(|at| !at.is_unspecified());
+    let listening = listening.map(|at| at.to_string());
+    let all = config.site.hosts.iter().cloned().chain(listening);
+    all.filter_map(|host| canonical_host(&host)).collect()
+}
+
+/// What is to be done, worked out before anything is.
+struct Plan {
+    wanted: TrustedSite,
+    /// That are put among the trusted ones.
+    authorities: Vec<ForeignAuthority>,
+    /// Of the site, also when they are trusted already.
+    fingerprints: BTreeSet<String>,
+    is_trusted: bool,
+    hosts_left_out: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Plan {
+    fn of(
+        args: &TrustAddArgs,
+        config: &Config,
+        certificates: &Path,
+        sites: &TrustedSites,
+        contact: Contact,
+        may_ask: bool,
+    ) -> Result<Plan, CommandError> {
+        let url = contact.url.as_str().trim_end_matches('/').to_owned();
+        let name = name_for(args, sites, &contact, &url)?;
+        let known = sites.named(&name)?;
+        let grant = grant_for(args, config, &contact, &name, known.as_ref(), may_ask)?;
+        let authorities = authorities_for(&contact, known.as_ref(), certificates)?;
+        let is_public = |host: &str| match host.parse::<IpAddr>() {
+            Ok(address) => why_not_public(address).is_none(),
+            // Wherever a name leads, only public addresses are connected to.
+            Err(_) => host != "localhost",
+        };
+        let own = own_hosts(config);
+        let document = &contact.document;
+        let (hosts, hosts_left_out) = hosts_that_count(document, &contact.host, &own, is_public);
+        let addresses = addresses_of(std::slice::from_ref(&contact.host));
+        let (rights, grant) = grant;
+        let acquaintance = Acquaintance::with(document, &hosts, &addresses, grant);
+        let issuer = acquaintance.issuer.as_ref();
+        let kept = authorities.iter().map(TrustedAuthority::of);
+        let wanted = TrustedSite {
+            name,
+            site_name: document.name.clone(),
+            url,
+            added_at: wall_clock(),
+            authorities: kept.collect::<Result<_, _>>().map_err(of_pki)?,
+            host_subject: document.host_subject.clone(),
+            issuer: issuer.map(|issuer| issuer.issuer.clone()),
+            key_fingerprints: contact.key_fingerprints.clone(),
+            rights,
+            prefix: issuer.map(|issuer| issuer.prefix.clone()),
+            vo: issuer.and_then(|issuer| issuer.vo.clone()),
+            servers: acquaintance.servers.clone(),
+            private_addresses: acquaintance.private_addresses.clone(),
+            before: BeforeTrust::default(),
+        };
+        let wanted = sites.with_before(config, wanted, &authorities)?;
+        refuse_other_entry(config, &wanted)?;
+        let all = contact.authorities.iter();
+        let all = all.map(|authority| hex(&authority.fingerprint()));
+        let fingerprints = all.chain(contact.key_fingerprints.iter().cloned());
+        let mut warnings = Vec::new();
+        let shared = |vo: &String| {
+            let mut named = config.named_vos().into_iter();
+            let of_this = known.as_ref().and_then(|known| known.issuer.clone());
+            let of_this = format!("issuer '{}'", of_this.unwrap_or_default());
+            named.any(|(key, named)| named == *vo && key != of_this)
+        };
+        if let Some(vo) = wanted.vo.as_ref().filter(|vo| shared(vo)) {
+            warnings.push(format!(
+                "the VO {vo} has other members here: members of one VO see and cancel each other's jobs, and rules for its \
+                 groups apply to all of them"
+            ));
+        }
+        Ok(Plan {
+            is_trusted: contact.is_trusted,
+            wanted,
+            authorities,
+            fingerprints: fingerprints.collect(),
+            hosts_left_out,
+            warnings,
+        })
+    }
+
+    /// Each fingerprint that was given is one of the site, and each authority that is to be trusted was given.
+    fn check_fingerprints(&self, given: &BTreeSet<String>) -> Result<(), CommandError> {
+        if given.is_empty() {
+            return Ok(());
+        }
+        let missing = given
+            .iter()
+            .find(|given| !self.fingerprints.contains(*given));
+        let authorities = self.wanted.authorities.iter();
+        let mut unnamed = authorities.filter(|authority| !given.contains(&authority.fingerprint));
+        if let Some(missing) = missing {
+            return Err(CommandError::OtherSite(format!(
+                "{} has no authority and no key with the fingerprint {}: somebody intercepts the connection, or the fingerprint is \
+                 that of another site; nothing was changed",
+                self.wanted.url,
+                with_colons(missing)
+            )));
+        }
+        match unnamed.next() {
+            Some(authority) => Err(CommandError::OtherSite(format!(
+                "{} has the authority {} with the fingerprint {}, which was not given; nothing was changed",
+                self.wanted.url,
+                authority.subject,
+                with_colons(&authority.fingerprint)
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn report(
+        &self,
+        site: &SiteDirectory,
+        config: &Config,
+        edit: &ConfigEdit,
+    ) -> Result<AddReport, CommandError> {
+        let wanted = &self.wanted;
+        let candidate = Config::parse(&edit.edited)
+            .map_err(|why| CommandError::Usage(crate::site::config::without_secrets(&why)))?;
+        let known = config.outbound_dangers();
+        let dangers = candidate.outbound_dangers().into_iter();
+        let mut warnings = self.warnings.clone();
+        warnings.extend(dangers.filter(|danger| !known.contains(danger)));
+        let directory = site.resolve(&config.trust.certificates);
+        let mut changed = edit.before != edit.edited;
+        for authority in &self.authorities {
+            changed |= authority.file_in(&directory).map_err(of_pki)?.is_none();
+        }
+        let keys = wanted.key_fingerprints.iter();
+        Ok(AddReport {
+            name: wanted.name.to_string(),
+            site_name: wanted.site_name.clone(),
+            url: wanted.url.clone(),
+            since: utc(wanted.added_at),
+            authorities: wanted.authorities.iter().map(AuthorityRow::of).collect(),
+            issuer: wanted.issuer.clone(),
+            key_fingerprints: keys.map(|key| with_colons(key)).collect(),
+            rights: wanted.rights.word(),
+            prefix: wanted.prefix.as_ref().map(ToString::to_string),
+            vo: wanted.vo.clone(),
+            servers: wanted.servers.clone(),
+            private_addresses: wanted.private_addresses.clone(),
+            hosts_left_out: self.hosts_left_out.clone(),
+            warnings,
+            changed,
+            config_before: None,
+            reload: None,
+            command_for_others: command_for_others(config, &own_document(site, config)?),
+        })
+    }
+
+    /// What a person judges.
+    fn text(&self, report: &AddReport) -> String {
+        let wanted = &self.wanted;
+        let mut text = format!("{} at {}\n", wanted.site_name, wanted.url);
+        match self.is_trusted {
+            true => text += "  authority  its certificate is already trusted here\n",
+            false => {
+                let lines: String = report.authorities.iter().map(AuthorityRow::lines).collect();
+                text += &lines;
+                for authority in &self.authorities {
+                    text += &format!(
+                        "    it will be able to certify any server here, and users and hosts named {}\n",
+                        authority.permitted(&wanted.host_subject)
+                    );
+                }
+            }
+        }
+        text += &keys_lines(&wanted.key_fingerprints);
+        text += &grant_line(
+            report.rights,
+            report.prefix.as_deref(),
+            wanted.vo.as_deref(),
+        );
+        text += &servers_line(&wanted.servers);
+        if !wanted.private_addresses.is_empty() {
+            text += &format!(
+                "  addresses  allowed although not public: {}\n",
+                wanted.private_addresses.join(", ")
+            );
+        }
+        if !self.hosts_left_out.is_empty() {
+            text += &format!(
+                "  left out   hosts that could be internal: {}\n",
+                self.hosts_left_out.join(", ")
+            );
+        }
+        for warning in &report.warnings {
+            text += &format!("  warning: {warning}\n");
+        }
+        text.trim_end().to_owned()
+    }
+}
+
+/// Under which name it is kept: one that is free, or its own.
+fn name_for(
+    args: &TrustAddArgs,
+    sites: &TrustedSites,
+    contact: &Contact,
+    url: &str,
+) -> Result<SiteName, CommandError> {
+    let all = sites.all()?;
+    let before = all.iter().find(|site| site.url == url);
+    let name = match (&args.name, before) {
+        (Some(name), Some(before)) if before.name != *name => {
+            return Err(CommandError::Usage(format!(
+                "{url} is already trusted, as '{}'; remove it first to give it another name",
+                before.name
+            )));
+        }
+        (_, Some(before)) => return Ok(before.name.clone()),
+        (Some(name), None) => name.clone(),
+        (None, None) => SiteName::like(&contact.document.name).ok_or_else(|| {
+            CommandError::Usage(format!(
+                "the site's own name, '{}', cannot be used here; give one with --name",
+                contact.document.name
+            ))
+        })?,
+    };
+    match sites.named(&name)? {
+        Some(other) => Err(CommandError::Usage(format!(
+            "'{name}' is already the name of the site at {}; give this site another name with --name, or remove that one first",
+            other.url
+        ))),
+        None => Ok(name),
+    }
+}
+
+/// What its tokens can do: as typed, as it was, or as a person answers.
+fn grant_for(
+    args: &TrustAddArgs,
+    config: &Config,
+    contact: &Contact,
+    name: &SiteName,
+    known: Option<&TrustedSite>,
+    may_ask: bool,
+) -> Result<(SiteRights, Option<TokenGrant>), CommandError> {
+    let rights = match (args.rights, known) {
+        (Some(rights), _) => rights,
+        (None, Some(known)) => known.rights,
+        (None, None) if may_ask => {
+            let question = format!(
+                "What do tokens of {} allow here: none, read, write or all? [none]",
+                contact.document.name
+            );
+            rights_of(&ask(&question)?)?
+        }
+        (None, None) => SiteRights::None,
+    };
+    if rights == SiteRights::None {
+        return match args.prefix.is_some() || args.vo.is_some() {
+            true => Err(CommandError::Usage(
+                "--prefix and --vo apply to tokens with rights: give --rights read or write as well".to_owned(),
+            )),
+            false => Ok((rights, None)),
+        };
+    }
+    if contact.document.issuer.is_none() {
+        return Err(CommandError::Usage(format!(
+            "{} has no token issuer, so --rights has no effect",
+            contact.url
+        )));
+    }
+    let prefix = args
+        .prefix
+        .clone()
+        .or(known.and_then(|known| known.prefix.clone()));
+    let prefix = match prefix {
+        Some(prefix) => prefix,
+        None if may_ask => {
+            let typed = ask("Below which directory? (/ is everywhere)")?;
+            NamespacePath::parse(&typed).map_err(|why| CommandError::Usage(why.to_string()))?
+        }
+        None => {
+            return Err(CommandError::Usage(format!(
+                "--rights {} needs --prefix: the directory below which the rights apply (/ is everywhere)",
+                rights.word()
+            )));
+        }
+    };
+    let vo = match (&args.vo, known.and_then(|known| known.vo.clone())) {
+        (Some(vo), _) => vo.clone(),
+        (None, Some(vo)) => vo,
+        (None, None) => {
+            let own = name.to_string();
+            let mut named = config.named_vos().into_iter();
+            if named.any(|(_, named)| named == own) {
+                return Err(CommandError::Usage(format!(
+                    "the VO {own} already exists here; name the VO of its users with --vo (--vo {own} to share it), or give the \
+                     site another name with --name"
+                )));
+            }
+            own
+        }
+    };
+    let grant = TokenGrant {
+        prefix,
+        vo,
+        rights: rights.rights(),
+    };
+    Ok((rights, Some(grant)))
+}
+
+fn rights_of(answer: &str) -> Result<SiteRights, CommandError> {
+    match answer {
+        "" | "none" => Ok(SiteRights::None),
+        "read" => Ok(SiteRights::Read),
+        "write" => Ok(SiteRights::Write),
+        "all" => Ok(SiteRights::All),
+        other => Err(CommandError::Usage(format!(
+            "'{other}' is not one of none, read, write and all; nothing was changed"
+        ))),
+    }
+}
+
+/// Asks the person who sits there.
+fn ask(question: &str) -> Result<String, CommandError> {
+    eprintln!("{}", penstock_model::text::printable(question));
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    read.map_err(|why| CommandError::local("standard input", why))?;
+    Ok(answer.trim().to_owned())
+}
+
+/// Which authorities are put among the trusted ones. Errors: they are other ones than were trusted for it, or could be taken
+/// for those of others.
+fn authorities_for(
+    contact: &Contact,
+    known: Option<&TrustedSite>,
+    certificates: &Path,
+) -> Result<Vec<ForeignAuthority>, CommandError> {
+    let of_known = |fingerprint: &str| {
+        known.is_some_and(|known| {
+            let mut kept = known.authorities.iter();
+            kept.any(|kept| kept.fingerprint == fingerprint)
+        })
+    };
+    let named: Vec<String> = contact
+        .authorities
+        .iter()
+        .map(|authority| hex(&authority.fingerprint()))
+        .collect();
+    if let Some(known) = known
+        && let Some(gone) = known
+            .authorities
+            .iter()
+            .find(|kept| !named.contains(&kept.fingerprint))
+    {
+        return Err(CommandError::OtherSite(format!(
+            "{} has a different authority than the one trusted since {} ({}): somebody intercepts the connection, or the site was \
+             set up again. If it was: penstock trust remove {}, then trust it again",
+            contact.url,
+            utc(known.added_at),
+            with_colons(&gone.fingerprint),
+            known.name
+        )));
+    }
+    let all = contact.authorities.iter();
+    let wanted =
+        all.filter(|authority| !contact.is_trusted || of_known(&hex(&authority.fingerprint())));
+    let wanted: Vec<ForeignAuthority> = wanted.cloned().collect();
+    for authority in &wanted {
+        if let Some(rival) = authority.rival_in(certificates).map_err(of_pki)? {
+            return Err(CommandError::OtherSite(format!(
+                "{} names the authority {}, but a trusted one has the same name ({}); nothing was \
+                 changed",
+                contact.url,
+                authority.subject(),
+                rival.display()
+            )));
+        }
+    }
+    Ok(wanted)
+}
+
+/// An entry that somebody wrote by hand says what it says.
+fn refuse_other_entry(config: &Config, wanted: &TrustedSite) -> Result<(), CommandError> {
+    let acquaintance = wanted.acquaintance();
+    let Some(issuer) = acquaintance.issuer.filter(|_| wanted.before.issuer) else {
+        return Ok(());
+    };
+    let mut present = config.trust.issuers.iter();
+    match present.any(|present| *present == issuer) {
+        true => Ok(()),
+        false => Err(CommandError::Usage(format!(
+            "penstock.toml has a [[trust.issuer]] for {} with other values; change it by hand, or remove it first",
+            issuer.issuer
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_read_however_it_is_written() {
+        let hexadecimal = "0a".repeat(32);
+        let colons = with_colons(&hexadecimal);
+        for text in [
+            hexadecimal.clone(),
+            colons.clone(),
+            format!("sha256 Fingerprint={colons}"),
+            format!("SHA256:{hexadecimal}"),
+        ] {
+            assert_eq!(fingerprint(&text).expect("one"), hexadecimal, "{text}");
+        }
+        for bad in ["", "0a", &"zz".repeat(32), &"0a".repeat(33)] {
+            assert!(fingerprint(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_the_answer_of_who_says_nothing() {
+        assert_eq!(rights_of("").expect("known"), SiteRights::None);
+        assert_eq!(rights_of("write").expect("known"), SiteRights::Write);
+        assert!(rights_of("everything").is_err());
+    }
+}

@@ -1,0 +1,594 @@
+//! The sites that this one was told to trust: a file for each in `trusted-sites`, which says what was meant and what of it was
+//! there before, so that it can be looked at and taken back.
+//!
+//! A file is written before what it describes is done. Whatever cuts that off, doing it again or taking it back ends it.
+
+use crate::args::{SITE_NAME_CHARS_MAX, SiteName, SiteRights};
+use crate::exit::CommandError;
+use crate::site::acquaintance::Acquaintance;
+use crate::site::config::{Config, ForeignIssuer};
+use crate::site::config_file::{put_in_place, with_acquaintance, without_acquaintance};
+use crate::site::directory::SiteDirectory;
+use penstock_clock::wall_clock;
+use penstock_durable_file::{make_directory, replace_private, sync_directory};
+use penstock_model::text::hex;
+use penstock_model::{NamespacePath, Timestamp};
+use penstock_protocol::pki::{ForeignAuthority, PkiError};
+use penstock_protocol::site_document::SiteDocument;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+const DIRECTORY: &str = "trusted-sites";
+/// Bytes of a file here: authorities in PEM are most of it.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// The authority of a site's host certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustedAuthority {
+    /// SHA-256 of the certificate, hexadecimal.
+    pub fingerprint: String,
+    /// In slash form.
+    pub subject: String,
+    pub ends_at: Timestamp,
+    pub pem: String,
+}
+
+impl TrustedAuthority {
+    pub fn of(authority: &ForeignAuthority) -> Result<TrustedAuthority, PkiError> {
+        Ok(TrustedAuthority {
+            fingerprint: hex(&authority.fingerprint()),
+            subject: authority.subject().to_owned(),
+            ends_at: authority.ends(),
+            pem: authority.pem()?,
+        })
+    }
+}
+
+/// What was there before by hand, and stays when the site is not trusted any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeforeTrust {
+    pub issuer: bool,
+    pub servers: BTreeSet<String>,
+    pub private_addresses: BTreeSet<String>,
+    /// By their fingerprints.
+    pub authorities: BTreeSet<String>,
+}
+
+/// One site that is trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustedSite {
+    /// Under which it is kept here.
+    pub name: SiteName,
+    /// What it calls itself.
+    pub site_name: String,
+    /// Where it tells of itself: a port of it, without a path.
+    pub url: String,
+    /// Since when.
+    pub added_at: Timestamp,
+    /// Those of its host certificate. Empty: it was trusted already.
+    pub authorities: Vec<TrustedAuthority>,
+    /// Of the subject of its host certificate, for the signing policy of the authorities.
+    pub host_subject: String,
+    /// Its token issuer, when its tokens can do something here.
+    pub issuer: Option<String>,
+    /// Thumbprints of the issuer's keys as they were then.
+    pub key_fingerprints: Vec<String>,
+    pub rights: SiteRights,
+    /// Below which directory its tokens can do that.
+    pub prefix: Option<NamespacePath>,
+    /// As members of which VO.
+    pub vo: Option<String>,
+    /// Where copies may go to and come from.
+    pub servers: Vec<String>,
+    /// Addresses of these that are not public.
+    pub private_addresses: Vec<String>,
+    pub before: BeforeTrust,
+}
+
+impl TrustedSite {
+    /// What it needs in the configuration.
+    pub fn acquaintance(&self) -> Acquaintance {
+        let issuer = self.issuer.as_ref().map(|issuer| {
+            let prefix = self.prefix.clone().unwrap_or_else(NamespacePath::root);
+            let vo = self.vo.clone();
+            ForeignIssuer::limited(issuer, prefix, vo, self.rights.rights())
+        });
+        Acquaintance {
+            issuer,
+            servers: self.servers.clone(),
+            private_addresses: self.private_addresses.clone(),
+        }
+    }
+
+    fn has_authority(&self, fingerprint: &str) -> bool {
+        let mut own = self.authorities.iter();
+        own.any(|own| own.fingerprint == fingerprint)
+    }
+}
+
+/// The directory with the files, changed by one command at a time.
+pub struct TrustedSites {
+    site: SiteDirectory,
+    directory: PathBuf,
+    _lock: Option<File>,
+}
+
+impl TrustedSites {
+    /// To look at.
+    pub fn read_only(site: &SiteDirectory) -> TrustedSites {
+        TrustedSites {
+            directory: site.root().join(DIRECTORY),
+            site: site.clone(),
+            _lock: None,
+        }
+    }
+
+    /// To change. Makes the directory; waits for nobody.
+    pub fn of(site: &SiteDirectory) -> Result<TrustedSites, CommandError> {
+        let directory = site.root().join(DIRECTORY);
+        let local = |why: std::io::Error| CommandError::local(directory.display(), why);
+        make_directory(&directory, 0o700).map_err(local)?;
+        let lock = File::open(&directory).map_err(local)?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(CommandError::Local(format!(
+                "another command is changing the trusted sites of {}; try again when it has finished",
+                site.root().display()
+            )));
+        }
+        Ok(TrustedSites {
+            directory,
+            site: site.clone(),
+            _lock: Some(lock),
+        })
+    }
+
+    fn path(&self, name: &SiteName) -> PathBuf {
+        self.directory.join(format!("{name}.json"))
+    }
+
+    /// All of them, by name. Errors: a file that is there and cannot be read.
+    pub fn all(&self) -> Result<Vec<TrustedSite>, CommandError> {
+        let local = |why: std::io::Error| CommandError::local(self.directory.display(), why);
+        let entries = match std::fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(why) => return Err(local(why)),
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(local)?.path();
+            if path.extension().is_some_and(|ending| ending == "json") {
+                all.push(read(&path)?);
+            }
+        }
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(all)
+    }
+
+    /// The one of this name.
+    pub fn named(&self, name: &SiteName) -> Result<Option<TrustedSite>, CommandError> {
+        match self.path(name) {
+            path if path.exists() => read(&path).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// A name that no other site has: this one, or with a number behind it.
+    fn unused_name(&self, wanted: SiteName, url: &str) -> Result<SiteName, CommandError> {
+        let all = self.all()?;
+        let is_free = |name: &SiteName| {
+            let taken = all.iter().find(|site| site.name == *name);
+            taken.is_none_or(|site| site.url == url)
+        };
+        if is_free(&wanted) {
+            return Ok(wanted);
+        }
+        let whole = wanted.to_string();
+        let stem: String = whole.chars().take(SITE_NAME_CHARS_MAX - 5).collect();
+        let numbered = (2..10_000_u32).map(|number| format!("{stem}-{number}"));
+        let mut numbered = numbered.filter_map(|name| name.parse().ok());
+        let free = numbered.find(is_free);
+        free.ok_or_else(|| CommandError::Usage(format!("too many sites have the name '{wanted}'")))
+    }
+
+    /// Fills in since when it is trusted, and what of it is there by hand: present, and not there for a site that is kept here.
+    pub fn with_before(
+        &self,
+        config: &Config,
+        mut wanted: TrustedSite,
+        authorities: &[ForeignAuthority],
+    ) -> Result<TrustedSite, CommandError> {
+        let all = self.all()?;
+        let by_hand = |texts: &[String], present: &[String], place: ListOfSite| {
+            let is_by_hand = |text: &&String| {
+                let mut managed = all.iter();
+                let is_managed = managed.any(|site| {
+                    (place.needed)(site).contains(text)
+                        && !(place.before)(&site.before).contains(*text)
+                });
+                present.contains(text) && !is_managed
+            };
+            let found: BTreeSet<String> = texts.iter().filter(is_by_hand).cloned().collect();
+            found
+        };
+        let allowed = config.storage.as_ref().map(|role| &role.outbound.allow[..]);
+        let servers = by_hand(&wanted.servers, allowed.unwrap_or_default(), SERVERS);
+        let present = &config.trust.private_addresses;
+        let private_addresses = by_hand(&wanted.private_addresses, present, PRIVATE_ADDRESSES);
+        let issuer = wanted.issuer.as_ref().is_some_and(|issuer| {
+            let is_managed = all
+                .iter()
+                .any(|site| site.issuer.as_ref() == Some(issuer) && !site.before.issuer);
+            let mut present = config.trust.issuers.iter();
+            present.any(|present| present.issuer == *issuer) && !is_managed
+        });
+        let directory = self.site.resolve(&config.trust.certificates);
+        let mut installed = BTreeSet::new();
+        for authority in authorities {
+            let fingerprint = hex(&authority.fingerprint());
+            let is_managed = all.iter().any(|site| {
+                site.has_authority(&fingerprint) && !site.before.authorities.contains(&fingerprint)
+            });
+            if !is_managed && authority.file_in(&directory).map_err(of_pki)?.is_some() {
+                installed.insert(fingerprint);
+            }
+        }
+        let known = all.iter().find(|site| site.name == wanted.name);
+        wanted.added_at = known.map_or_else(wall_clock, |known| known.added_at);
+        wanted.before = BeforeTrust {
+            issuer,
+            servers,
+            private_addresses,
+            authorities: installed,
+        };
+        Ok(wanted)
+    }
+
+    /// Keeps what is meant.
+    pub fn keep(&self, wanted: &TrustedSite) -> Result<(), CommandError> {
+        let path = self.path(&wanted.name);
+        let text = serde_json::to_string_pretty(wanted).expect("plain data serialises");
+        replace_private(&path, &text).map_err(|why| CommandError::local(path.display(), why))
+    }
+
+    /// Forgets one for which nothing is there any more.
+    fn forget(&self, name: &SiteName) -> Result<(), CommandError> {
+        let path = self.path(name);
+        let removed = std::fs::remove_file(&path);
+        removed
+            .and_then(|()| sync_directory(&self.directory))
+            .map_err(|why| CommandError::local(path.display(), why))
+    }
+
+    /// Keeps that `init --peer` lets two sites whose directories are here trust each other.
+    pub fn keep_peer(
+        &self,
+        peer: &SiteDirectory,
+        config: &Config,
+        acquaintance: &Acquaintance,
+    ) -> Result<(), CommandError> {
+        let own = self.site.config()?;
+        let pem = std::fs::read_to_string(peer.ca_certificate())
+            .map_err(|why| CommandError::local(peer.ca_certificate().display(), why))?;
+        let authority = ForeignAuthority::parse(&pem).map_err(of_pki)?;
+        let url = config.door_url().or(config.service_url());
+        let url = url.unwrap_or_default();
+        let name = SiteName::like(&config.site.name).or_else(|| "site".parse().ok());
+        let name = name
+            .ok_or_else(|| CommandError::Usage("the other site has no usable name".to_owned()))?;
+        let issuer = acquaintance.issuer.as_ref();
+        let wanted = TrustedSite {
+            name: self.unused_name(name, &url)?,
+            site_name: config.site.name.clone(),
+            url,
+            added_at: wall_clock(),
+            authorities: vec![TrustedAuthority::of(&authority).map_err(of_pki)?],
+            host_subject: String::new(),
+            issuer: issuer.map(|issuer| issuer.issuer.clone()),
+            key_fingerprints: Vec::new(),
+            rights: SiteRights::All,
+            prefix: issuer.map(|issuer| issuer.prefix.clone()),
+            vo: issuer.and_then(|issuer| issuer.vo.clone()),
+            servers: acquaintance.servers.clone(),
+            private_addresses: acquaintance.private_addresses.clone(),
+            before: BeforeTrust::default(),
+        };
+        let wanted = self.with_before(&own, wanted, &[authority])?;
+        self.keep(&wanted)
+    }
+
+    /// The configuration as it would be with this site trusted, and without what a site of this name had before.
+    pub fn text_with(&self, text: &str, wanted: &TrustedSite) -> Result<String, CommandError> {
+        let text = match self.named(&wanted.name)? {
+            Some(known) => self.text_without(text, &known)?,
+            None => text.to_owned(),
+        };
+        let edited = with_acquaintance(&text, &wanted.acquaintance());
+        edited.map_err(|why| self.cannot_edit(&why))
+    }
+
+    /// The same without it: what nobody else needs of what it has brought.
+    pub fn text_without(&self, text: &str, known: &TrustedSite) -> Result<String, CommandError> {
+        let all = self.all()?;
+        let others: Vec<&TrustedSite> = all.iter().filter(|site| site.name != known.name).collect();
+        let removable = |texts: &[String], place: ListOfSite| {
+            let before = (place.before)(&known.before);
+            let is_needed = |text: &String| {
+                others
+                    .iter()
+                    .any(|site| (place.needed)(site).contains(text))
+            };
+            let is_removable = |text: &&String| !before.contains(*text) && !is_needed(text);
+            let found: Vec<String> = texts.iter().filter(is_removable).cloned().collect();
+            found
+        };
+        let stays = known.before.issuer || others.iter().any(|site| site.issuer == known.issuer);
+        let brought = Acquaintance {
+            issuer: known.acquaintance().issuer.filter(|_| !stays),
+            servers: removable(&known.servers, SERVERS),
+            private_addresses: removable(&known.private_addresses, PRIVATE_ADDRESSES),
+        };
+        without_acquaintance(text, &brought).map_err(|why| self.cannot_edit(&why))
+    }
+
+    fn cannot_edit(&self, why: &str) -> CommandError {
+        CommandError::Usage(format!("{}: {why}", self.site.config_file().display()))
+    }
+
+    /// Does what is meant, after [`TrustedSites::keep`]: authorities, then the configuration. Gives the copy of the former one.
+    pub fn put_in_effect(
+        &self,
+        wanted: &TrustedSite,
+        authorities: &[ForeignAuthority],
+        edit: &ConfigEdit,
+    ) -> Result<Option<PathBuf>, CommandError> {
+        let directory = self.site.resolve(&edit.config.trust.certificates);
+        for authority in authorities {
+            let installed = authority.install(&directory, &wanted.host_subject);
+            installed.map_err(of_pki)?;
+        }
+        edit.put_in_place(&self.site)
+    }
+
+    /// Takes it back: the configuration, then authorities that no other site needs, then the file about it. Gives those
+    /// authorities.
+    pub fn take_back(
+        &self,
+        known: &TrustedSite,
+        edit: &ConfigEdit,
+    ) -> Result<Vec<TrustedAuthority>, CommandError> {
+        edit.put_in_place(&self.site)?;
+        let all = self.all()?;
+        let directory = self.site.resolve(&edit.config.trust.certificates);
+        let mut removed = Vec::new();
+        for authority in &known.authorities {
+            let fingerprint = &authority.fingerprint;
+            let mut others = all.iter().filter(|site| site.name != known.name);
+            if others.any(|site| site.has_authority(fingerprint))
+                || known.before.authorities.contains(fingerprint)
+            {
+                continue;
+            }
+            let parsed = ForeignAuthority::parse(&authority.pem).map_err(of_pki)?;
+            if parsed.remove_from(&directory).map_err(of_pki)? {
+                removed.push(authority.clone());
+            }
+        }
+        self.forget(&known.name)?;
+        Ok(removed)
+    }
+}
+
+/// A list in the configuration, as sites need it and as it was before.
+#[derive(Clone, Copy)]
+struct ListOfSite {
+    needed: fn(&TrustedSite) -> &[String],
+    before: fn(&BeforeTrust) -> &BTreeSet<String>,
+}
+
+const SERVERS: ListOfSite = ListOfSite {
+    needed: |site| &site.servers,
+    before: |before| &before.servers,
+};
+const PRIVATE_ADDRESSES: ListOfSite = ListOfSite {
+    needed: |site| &site.private_addresses,
+    before: |before| &before.private_addresses,
+};
+
+/// A change of `penstock.toml` that was read and judged whole.
+pub struct ConfigEdit {
+    /// The text that is there.
+    pub before: String,
+    /// What it means.
+    pub config: Config,
+    /// The text that takes its place.
+    pub edited: String,
+}
+
+impl ConfigEdit {
+    /// Puts it in place, unless nothing changes. Gives the copy of the former file.
+    fn put_in_place(&self, site: &SiteDirectory) -> Result<Option<PathBuf>, CommandError> {
+        match self.before == self.edited {
+            true => Ok(None),
+            false => put_in_place(&site.config_file(), &self.before, &self.edited).map(Some),
+        }
+    }
+}
+
+/// The hosts of a site that count here, that which was typed and those that could not lead to anything inside; and the others.
+pub fn hosts_that_count(
+    document: &SiteDocument,
+    typed: &str,
+    own: &[String],
+    is_public: impl Fn(&str) -> bool,
+) -> (Vec<String>, Vec<String>) {
+    let counts = |host: &String| {
+        let is_own = own.iter().any(|own| own.eq_ignore_ascii_case(host));
+        host == typed || (!is_own && is_public(host))
+    };
+    document.hosts.iter().cloned().partition(counts)
+}
+
+/// Trouble with a certificate or the directory of trusted ones.
+pub fn of_pki(why: PkiError) -> CommandError {
+    match why {
+        PkiError::File { path, why } => CommandError::local(path.display(), why),
+        other => CommandError::Usage(other.to_string()),
+    }
+}
+
+fn read(path: &Path) -> Result<TrustedSite, CommandError> {
+    let unusable = |why: &dyn fmt::Display| {
+        CommandError::Configuration(format!(
+            "{} is not readable: {why}; move it away to continue without it",
+            path.display()
+        ))
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(|why| unusable(&why))?;
+    file.take(FILE_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(|why| unusable(&why))?;
+    let site: TrustedSite = serde_json::from_str(&text).map_err(|why| unusable(&why))?;
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    match stem == Some(site.name.as_str()) {
+        true => Ok(site),
+        false => Err(unusable(&format_args!(
+            "it describes the site '{}' but has another file name",
+            site.name
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_a_stranger_count_only_when_they_cannot_lead_inside() {
+        let hosts = [
+            "10.0.0.5",
+            "se.other.org",
+            "localhost",
+            "192.168.1.1",
+            "me.org",
+        ];
+        let document = SiteDocument::new("other", &hosts.map(str::to_owned));
+        let own = ["ME.org".to_owned(), "localhost".to_owned()];
+        let is_public = |host: &str| host == "se.other.org" || host == "me.org";
+        let (counting, left_out) = hosts_that_count(&document, "10.0.0.5", &own, is_public);
+        assert_eq!(counting, ["10.0.0.5", "se.other.org"]);
+        assert_eq!(left_out, ["localhost", "192.168.1.1", "me.org"]);
+    }
+
+    fn site(name: &str, server: &str) -> TrustedSite {
+        TrustedSite {
+            name: name.parse().expect("a name"),
+            site_name: name.to_owned(),
+            url: format!("https://{name}:8443"),
+            added_at: Timestamp(1),
+            authorities: Vec::new(),
+            host_subject: String::new(),
+            issuer: Some(format!("https://{name}:8443")),
+            key_fingerprints: Vec::new(),
+            rights: SiteRights::Read,
+            prefix: Some(NamespacePath::root()),
+            vo: Some(name.to_owned()),
+            servers: vec![format!("{name}:8443"), server.to_owned()],
+            private_addresses: vec!["10.0.0.1:8443".to_owned()],
+            before: BeforeTrust::default(),
+        }
+    }
+
+    fn sites() -> (tempfile::TempDir, TrustedSites) {
+        let made = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(made.path().join("certificates")).expect("made");
+        let directory = SiteDirectory::at(made.path()).expect("a path");
+        let sites = TrustedSites::of(&directory).expect("made");
+        assert!(TrustedSites::of(&directory).is_err(), "one at a time");
+        (made, sites)
+    }
+
+    /// What copies may reach, which addresses, and how many issuers there are.
+    fn trusted(text: &str) -> (Vec<String>, Vec<String>, usize) {
+        let config = Config::parse(text).expect(text);
+        let allowed = config.storage.expect("there").outbound.allow;
+        let trust = config.trust;
+        (allowed, trust.private_addresses, trust.issuers.len())
+    }
+
+    const TEXT: &str = "# first\n[site]\nname = \"here\"\nhosts = [\"127.0.0.2\"]\n[trust]\n# second\n\
+        private_addresses = []\n[storage]\nlisten = \"127.0.0.2:8443\"\n[[storage.pool]]\nname = \"disk1\"\n\
+        path = \"pools/disk1\"\n[storage.outbound]\nallow = [\"by-hand:8443\"] # third\n";
+
+    #[test]
+    fn what_two_sites_share_goes_with_the_last_of_them_and_what_was_there_stays() {
+        let (_made, sites) = sites();
+        let (mut text, mut all) = (TEXT.to_owned(), Vec::new());
+        let mut both = [site("one", "by-hand:8443"), site("two", "both:8443")];
+        both[0].servers.push("both:8443".to_owned());
+        for wanted in both {
+            let config = Config::parse(&text).expect("valid");
+            let wanted = sites.with_before(&config, wanted, &[]).expect("looked");
+            text = sites.text_with(&text, &wanted).expect("edited");
+            sites.keep(&wanted).expect("kept");
+            all.push(wanted);
+        }
+        assert_eq!(sites.all().expect("read"), all);
+        let private = vec!["10.0.0.1:8443".to_owned()];
+        let servers = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|name| format!("{name}:8443")).collect()
+        };
+        let expected = servers(&["by-hand", "one", "both", "two"]);
+        assert_eq!(trusted(&text), (expected, private.clone(), 2));
+        let left = sites.text_without(&text, &all[0]).expect("edited");
+        sites.forget(&all[0].name).expect("forgotten");
+        let expected = servers(&["by-hand", "both", "two"]);
+        assert_eq!(trusted(&left), (expected, private, 1));
+        let nothing = sites.text_without(&left, &all[1]).expect("edited");
+        assert_eq!(trusted(&nothing), (servers(&["by-hand"]), Vec::new(), 0));
+        for comment in ["# first", "# second", "# third"] {
+            assert!(nothing.contains(comment), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn changed_rights_take_the_place_of_those_before() {
+        let (_made, sites) = sites();
+        let first = site("one", "x:8443");
+        let with = sites.text_with(TEXT, &first).expect("edited");
+        sites.keep(&first).expect("kept");
+        let second = TrustedSite {
+            rights: SiteRights::Write,
+            servers: vec!["one:8443".to_owned()],
+            ..first.clone()
+        };
+        let config = Config::parse(&with).expect("valid");
+        let second = sites.with_before(&config, second, &[]).expect("looked");
+        assert_eq!(
+            (second.added_at, &second.before),
+            (first.added_at, &first.before)
+        );
+        let changed = sites.text_with(&with, &second).expect("edited");
+        let issuers = Config::parse(&changed).expect("valid").trust.issuers;
+        assert_eq!(issuers.len(), 1);
+        assert_eq!(issuers[0].rights, SiteRights::Write.rights());
+        assert_eq!(trusted(&changed).0, ["by-hand:8443", "one:8443"]);
+    }
+
+    #[test]
+    fn a_file_under_another_name_is_not_believed() {
+        let (_made, sites) = sites();
+        sites.keep(&site("one", "x:1")).expect("kept");
+        let of = |name: &str| sites.path(&name.parse().expect("a name"));
+        std::fs::rename(of("one"), of("two")).expect("renamed");
+        assert!(sites.all().is_err());
+        std::fs::write(of("two"), "{").expect("written");
+        assert!(sites.all().is_err());
+    }
+}
