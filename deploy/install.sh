@@ -11,6 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 binary=$here/../penstock
 destination=
 uninstall=no
+pages=/usr/share/man/man1
 while [ $# -gt 0 ]; do
   case $1 in
   --destdir) destination=$2 && shift 2 ;;
@@ -33,6 +34,32 @@ files() {
 END
 }
 
+# shell, place
+completions() {
+  cat <<END
+bash /usr/share/bash-completion/completions/penstock
+zsh /usr/share/zsh/vendor-completions/_penstock
+fish /usr/share/fish/vendor_completions.d/penstock.fish
+END
+}
+
+# The program itself writes its manual pages, one for each command, and what shells complete.
+install_texts() {
+  made=$(mktemp -d)
+  "$binary" man "$made" >/dev/null
+  gzip -9n "$made"/*.1
+  mkdir -p "$destination$pages"
+  # Of commands that an earlier version had.
+  rm -f "$destination$pages"/penstock.1.gz "$destination$pages"/penstock-*.1.gz
+  install -m 644 "$made"/*.1.gz "$destination$pages"
+  completions | while read -r shell place; do
+    "$binary" completion "$shell" >"$made/completion"
+    mkdir -p "$destination${place%/*}"
+    install -m 644 "$made/completion" "$destination$place"
+  done
+  rm -r "$made"
+}
+
 is_systemd_here() { [ -z "$destination" ] && [ -d /run/systemd/system ]; }
 
 if [ "$(id -u)" != 0 ] && [ -z "$destination" ]; then
@@ -51,6 +78,10 @@ if [ $uninstall = yes ]; then
   files | while read -r _ _ place; do
     rm -f "$destination$place"
   done
+  completions | while read -r _ place; do
+    rm -f "$destination$place"
+  done
+  rm -f "$destination$pages"/penstock.1.gz "$destination$pages"/penstock-*.1.gz
   rmdir "$destination/usr/lib/penstock/hsm" "$destination/usr/lib/penstock" 2>/dev/null || true
   if is_systemd_here; then
     systemctl daemon-reload
@@ -65,6 +96,7 @@ files | while read -r mode file place; do
   install -m "$mode" "$file" "$destination$place.new"
   mv "$destination$place.new" "$destination$place"
 done
+install_texts
 settings=$destination/etc/default/penstock
 if [ ! -e "$settings" ]; then
   mkdir -p "${settings%/*}"

@@ -375,8 +375,8 @@ def test_operators_change_links_and_storage_elements_by_command(penstock, admin)
     penstock("authorize", "remove", "/DC=lab/CN=Bob")
     assert "is not drained" in penstock("drain", "show")
     lines = penstock("audit", "--limit", "3").splitlines()
-    assert lines[2].endswith("outbound_max_active 3 -> none, site Lyon -> none")
-    assert lines[0].endswith("revoke: /DC=lab/CN=Bob, operation config -> none, storage https://b.lab -> none")
+    assert lines[2].endswith("--out 3 -> none, --site Lyon -> none")
+    assert lines[0].endswith("revoke: /DC=lab/CN=Bob, --operation config -> none, --storage https://b.lab -> none")
 
 
 def test_operators_change_shares_by_command(penstock):
@@ -396,18 +396,30 @@ def test_the_configuration_of_an_fts3_is_taken_over_once(penstock, admin, tmp_pa
             {"symbolicname": "imported", "source": "https://i.lab", "destination": "*", "min_active": 2,
              "max_active": 40, "optimizer_mode": 2, "nostreams": 0, "tcp_buffer_size": None}
         ],
-        "se": {"https://i.lab": {"se_info": {"inbound_max_active": 100, "udt": 0, "tpc_support": "FULL"}}},
+        "se": {
+            "https://i.lab": {
+                "se_info": {"inbound_max_active": 100, "inbound_max_throughput": 5.1, "udt": 0, "tpc_support": "FULL"},
+                "operations": {"cms": {"staging": 10, "delete": 3}},
+            }
+        },
     }
     file = tmp_path / "fts3.json"
     file.write_text(json.dumps(fts3))
     seen = penstock("import-fts3", str(file), "--dry-run")
     assert '+ link imported: destination "*", max_active 40, min_active 2, optimizer_mode 2, source "https://i.lab"' in seen
-    assert "2 changes found, none applied" in seen
+    assert "- se https://i.lab: limit 3 of the operation 'delete' of VO cms has no counterpart here" in seen
+    assert "3 changes found, none applied" in seen
     assert admin.ask("GET", "/config/links/imported").status_code == 404
-    assert "2 changed" in penstock("import-fts3", str(file))
+    assert "3 changed" in penstock("import-fts3", str(file))
     assert admin.ask("GET", "/config/links/imported").json()["max_active"] == 40
+    [info, operations] = admin.ask("GET", "/config/se?se=https://i.lab").json()
+    assert info["inbound_max_throughput"] == pytest.approx(5.1, abs=1e-6) and info["inbound_max_active"] == 100
+    assert operations == {"cms": {"staging": 10}}
     again = json.loads(penstock("--json", "import-fts3", str(file)))
-    assert (again["changes"], again["unchanged"], again["failed"]) == ([], 2, [])
+    assert (again["changes"], again["unchanged"], again["failed"]) == ([], 3, [])
+    assert "--in-rate none -> 5347737 B/s" in penstock("audit", "--limit", "3")
+    penstock("se", "set", "https://i.lab", "--in-rate", "6 MB/s")
+    assert "https://i.lab, --in-rate 5347737 B/s -> 6 MB/s" in penstock("audit", "--limit", "1")
     removed(admin, "/config/links/imported")
     removed(admin, "/config/se?se=https://i.lab")
 

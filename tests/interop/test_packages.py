@@ -30,6 +30,11 @@ PROGRAM_FILES = {
     "/usr/lib/systemd/system/penstock@.service": "-rw-r--r--",
     "/usr/lib/sysusers.d/penstock.conf": "-rw-r--r--",
     "/usr/lib/tmpfiles.d/penstock.conf": "-rw-r--r--",
+    "/usr/share/man/man1/penstock.1.gz": "-rw-r--r--",
+    "/usr/share/man/man1/penstock-trust-add.1.gz": "-rw-r--r--",
+    "/usr/share/bash-completion/completions/penstock": "-rw-r--r--",
+    "/usr/share/zsh/vendor-completions/_penstock": "-rw-r--r--",
+    "/usr/share/fish/vendor_completions.d/penstock.fish": "-rw-r--r--",
     "/etc/default/penstock": "-rw-r--r--",
 }
 # A server that gives files to everybody.
@@ -174,6 +179,25 @@ def test_lintian_has_no_error(packages):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_each_command_has_its_manual_page_and_is_completed(packages, unpacked):
+    subprocess.run(["dpkg-deb", "-x", only(packages, "penstock_*.deb"), unpacked], check=True, timeout=60)
+    pages = unpacked / "usr/share/man/man1"
+    listed = subprocess.run([unpacked / "usr/bin/penstock", "--help"], check=True, capture_output=True, text=True).stdout
+    groups = listed.split("\nOptions:\n")[0]
+    commands = re.findall(r"^  ([a-z][a-z0-9-]*) ", groups, re.MULTILINE)
+    assert len(commands) > 50 and {"sync", "trust", "top", "man"} <= set(commands), commands
+    assert [command for command in commands if not (pages / f"penstock-{command}.1.gz").is_file()] == []
+    for page in ("penstock.1.gz", "penstock-copy.1.gz", "penstock-trust-add.1.gz"):
+        line = ["man", "--local-file", "--warnings=w", pages / page]
+        shown = subprocess.run(line, capture_output=True, text=True, timeout=60, env={**os.environ, "MANWIDTH": "200"})
+        assert shown.returncode == 0 and shown.stderr == "", shown.stderr
+        assert "NAME" in shown.stdout and "penstock" in shown.stdout
+    script = unpacked / "usr/share/bash-completion/completions/penstock"
+    asked = 'source "$1"; COMP_WORDS=(penstock tru) COMP_CWORD=1; _penstock penstock tru penstock; echo "${COMPREPLY[@]}"'
+    completed = subprocess.run(["bash", "-c", asked, "bash", script], capture_output=True, text=True, timeout=60)
+    assert completed.stdout.split() == ["trust"], completed.stderr
+
+
 @pytest.mark.soak
 def test_the_same_binary_and_commit_give_the_same_bytes(binary, repository, packages, unpacked):
     again = package(repository, binary, unpacked / "again")
@@ -197,6 +221,16 @@ def test_a_site_is_installed_served_reloaded_upgraded_and_outlives_the_package(m
     assert "services" in machine.shell(printed("The first site", "penstock ls"))
     settings = "SERVE_OPTIONS='--log info --drain 3s'"
     machine.shell(f'echo "{settings}" > /etc/default/penstock')
+
+    # What root makes in the site's directory the service could not read.
+    for words in (["token", "--admin"], ["key", "rotate", "token"], ["trust", "remove", "x"], ["fsck"]):
+        kept = digests(machine)
+        refused = machine.ask("penstock", *words, "--dir", SITE)
+        assert refused.returncode == 2 and "sudo -u penstock penstock" in refused.stderr, refused.stderr
+        assert digests(machine) == kept
+    machine.shell(f"sudo -u penstock penstock key rotate token --dir {SITE}")
+    machine.shell(f"sudo -u penstock penstock token --admin --dir {SITE} > /dev/null")
+    assert machine.shell(f"find {SITE} -not -user penstock") == ""
 
     machine.run("systemctl", "reload", UNIT)
     eventually("the change is taken over", lambda: "reloaded limits" in machine.journal(UNIT))

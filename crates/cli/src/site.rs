@@ -14,6 +14,7 @@ pub mod init;
 pub mod issuer;
 pub mod keys;
 pub mod own_document;
+mod ownership;
 pub mod path_story;
 pub mod pool_record;
 pub mod record;

@@ -13,9 +13,11 @@ const LINK_FIELDS: [&str; 5] = [
     "optimizer_mode",
 ];
 /// Fields of a storage element that this service keeps.
-const SE_FIELDS: [&str; 4] = [
+const SE_FIELDS: [&str; 6] = [
     "inbound_max_active",
     "outbound_max_active",
+    "inbound_max_throughput",
+    "outbound_max_throughput",
     "site",
     "se_metadata",
 ];
@@ -23,6 +25,10 @@ const SE_FIELDS: [&str; 4] = [
 const GLOBAL_FIELDS: [&str; 2] = ["retry", "max_time_queue"];
 /// Fields that mean nothing by themselves, or are about the row.
 const QUIET: [&str; 4] = ["symbolicname", "vo_name", "storage", "ipv6"];
+/// The one operation of a storage element that is limited here: bringing files from tape.
+const STAGING: &str = "staging";
+/// Rates are kept as whole bytes per second, so they come back a little different in FTS's unit of 1024² bytes.
+const THROUGHPUT_TOLERANCE: f64 = 1.0 / (1024.0 * 1024.0);
 
 type Row = Map<String, Value>;
 
@@ -31,6 +37,8 @@ type Row = Map<String, Value>;
 pub struct ApiConfiguration {
     links: BTreeMap<String, Row>,
     storages: BTreeMap<String, Row>,
+    /// How many files may be on their way from tape at once: by storage element, then by VO.
+    staging: BTreeMap<String, BTreeMap<String, Value>>,
     globals: BTreeMap<String, Row>,
     /// As they are set, by what they are for.
     vo_shares: BTreeMap<String, Value>,
@@ -99,14 +107,8 @@ impl ApiConfiguration {
                     let Value::Object(mut row) = row else {
                         return Err(format!("'{name}' is not a row of a storage element"));
                     };
-                    if row
-                        .get("operations")
-                        .and_then(Value::as_object)
-                        .is_some_and(|o| !o.is_empty())
-                    {
-                        self.left_out.push(format!(
-                            "se {name}: limits of operations; nothing is brought from tape here"
-                        ));
+                    if let Some(Value::Object(operations)) = row.remove("operations") {
+                        self.add_operations(&name, operations);
                     }
                     if let Some(Value::Object(info)) = row.remove("se_info") {
                         self.storages.insert(name, info);
@@ -153,6 +155,28 @@ impl ApiConfiguration {
             (kind, _) => Err(format!(
                 "'{kind}' is not in the form of FTS3's /config/{kind}"
             )),
+        }
+    }
+
+    /// Limits of what a storage element does for a VO. Those of staging are kept.
+    fn add_operations(&mut self, storage: &str, operations: Row) {
+        for (vo, limits) in operations {
+            let Value::Object(limits) = limits else {
+                continue;
+            };
+            for (operation, limit) in limits {
+                if says_nothing(&limit) {
+                    continue;
+                }
+                if operation == STAGING {
+                    let of_storage = self.staging.entry(storage.to_owned()).or_default();
+                    of_storage.insert(vo.clone(), limit);
+                } else {
+                    self.left_out.push(format!(
+                        "se {storage}: limit {limit} of the operation '{operation}' of VO {vo} has no counterpart here"
+                    ));
+                }
+            }
         }
     }
 
@@ -215,6 +239,9 @@ impl ApiConfiguration {
                 form,
             );
         }
+        for (storage, limits) in &self.staging {
+            plan.staging(storage, limits, current.staging.get(storage));
+        }
         for (name, row) in &self.globals {
             let kept = plan.keep("global", name, row, &GLOBAL_FIELDS);
             let form = |mut said: Row| {
@@ -272,6 +299,39 @@ impl Display for StepPlace<'_> {
 }
 
 impl Plan {
+    /// How many files may be on their way from the tapes of a storage element.
+    fn staging(
+        &mut self,
+        storage: &str,
+        limits: &BTreeMap<String, Value>,
+        current: Option<&BTreeMap<String, Value>>,
+    ) {
+        let known = |vo: &String| current.and_then(|current| current.get(vo));
+        let changed: Vec<(&String, &Value)> = limits
+            .iter()
+            .filter(|(vo, limit)| known(vo).is_none_or(|known| !same(known, limit)))
+            .collect();
+        if changed.is_empty() {
+            self.unchanged += 1;
+            return;
+        }
+        let told = changed.iter().map(|(vo, limit)| match known(vo) {
+            None => format!("{vo} {limit}"),
+            Some(before) => format!("{vo} {before} -> {limit}"),
+        });
+        let told: Vec<String> = told.collect();
+        let operations = changed.iter().map(|(vo, limit)| {
+            let of_vo = json!({ STAGING: limit });
+            ((*vo).clone(), of_vo)
+        });
+        let operations: Row = operations.collect();
+        self.steps.push(Step {
+            kind: "se",
+            told: format!("se {storage}: files from tape at once: {}", told.join(", ")),
+            form: json!({ storage: { "operations": operations } }),
+        });
+    }
+
     /// What is set as a whole: told by one field of it.
     fn whole(
         &mut self,
@@ -326,7 +386,7 @@ impl Plan {
         let known = |key: &str| current.and_then(|row| row.get(key)).unwrap_or(&Value::Null);
         let differences: Vec<String> = kept
             .iter()
-            .filter(|(key, value)| known(key) != *value)
+            .filter(|(key, value)| !is_kept(key, known(key), value))
             .map(|(key, value)| match known(key) {
                 Value::Null => format!("{key} {value}"),
                 before => format!("{key} {before} -> {value}"),
@@ -341,6 +401,16 @@ impl Plan {
             told: format!("{place}: {}", differences.join(", ")),
             form: form(kept),
         });
+    }
+}
+
+/// Whether a field has this value already.
+fn is_kept(key: &str, known: &Value, wanted: &Value) -> bool {
+    match (known.as_f64(), wanted.as_f64()) {
+        (Some(known), Some(wanted)) if key.ends_with("_throughput") => {
+            (known - wanted).abs() <= THROUGHPUT_TOLERANCE
+        }
+        _ => same(known, wanted),
     }
 }
 
@@ -397,8 +467,9 @@ mod tests {
             ],
             "se": {
                 "*": {"se_info": {"inbound_max_active": 200, "outbound_max_active": 200, "udt": 0, "debug_level": 0}},
-                "davs://c": {"operations": {"cms": {"staging": 10}}},
-                "https://d": {"se_info": {"inbound_max_active": 0, "site": "D", "tpc_support": "PULL"}},
+                "davs://c": {"operations": {"cms": {"staging": 10, "delete": 3}, "atlas": {"staging": null}}},
+                "https://d": {"se_info": {"inbound_max_active": 0, "site": "D", "tpc_support": "PULL",
+                                          "inbound_max_throughput": 500, "outbound_max_throughput": 5.1}},
             },
             "global": {"*": {"retry": 0, "max_time_queue": 48, "sec_per_mb": 2}},
             "shares": [{"source": "*", "destination": "https://b", "vo": "cms", "share": 0}],
@@ -416,7 +487,8 @@ mod tests {
                 "link *: destination \"*\", max_active 130, min_active 2, optimizer_mode 2, source \"*\"",
                 "link a-b: destination \"https://b\", max_active 20, min_active 2, source \"https://a\"",
                 "se *: inbound_max_active 200, outbound_max_active 200",
-                "se https://d: site \"D\"",
+                "se https://d: inbound_max_throughput 500, outbound_max_throughput 5.1, site \"D\"",
+                "se davs://c: files from tape at once: cms 10",
                 "global *: max_time_queue 48",
                 "share cms * -> https://b: 0",
                 "activities cms: {\"production\":0.7}",
@@ -435,7 +507,11 @@ mod tests {
         );
         assert_eq!(
             plan.steps[3].form,
-            json!({"https://d": {"se_info": {"site": "D"}}})
+            json!({"https://d": {"se_info": {"site": "D", "inbound_max_throughput": 500, "outbound_max_throughput": 5.1}}})
+        );
+        assert_eq!(
+            plan.steps[4].form,
+            json!({"davs://c": {"operations": {"cms": {"staging": 10}}}})
         );
     }
 
@@ -454,7 +530,27 @@ mod tests {
         assert_eq!(plan.unchanged, 1);
         assert_eq!(plan.steps[0].told, "link a-b: max_active 10 -> 20");
         let again = found(fts3()).against(&found(fts3()));
-        assert_eq!((again.steps.len(), again.unchanged), (0, 7));
+        assert_eq!((again.steps.len(), again.unchanged), (0, 8));
+    }
+
+    #[test]
+    fn a_rate_that_was_stored_in_bytes_is_no_change() {
+        let stored = |rate: f64, staging: u32| {
+            let row = json!({"se_info": {"inbound_max_throughput": rate}, "operations": {"cms": {"staging": staging}}});
+            found(json!({"se": {"https://d": row}}))
+        };
+        // 5.1 is 5,347,737.6 bytes.
+        let kept = 5_347_737.0 / (1024.0 * 1024.0);
+        let plan = stored(5.1, 10).against(&stored(kept, 10));
+        assert_eq!((plan.steps.len(), plan.unchanged), (0, 2));
+        let plan = stored(5.2, 20).against(&stored(kept, 10));
+        let told: Vec<&str> = plan.steps.iter().map(|step| step.told.as_str()).collect();
+        assert_eq!(told.len(), 2);
+        assert!(told[0].ends_with("-> 5.2"), "{told:?}");
+        assert_eq!(
+            told[1],
+            "se https://d: files from tape at once: cms 10 -> 20"
+        );
     }
 
     #[test]

@@ -211,7 +211,7 @@ pub fn put_back(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let site = SiteDirectory::at(&args.dir)?;
+    let site = SiteDirectory::to_change(&args.dir)?;
     let state = site.root().join("state");
     make_directory(&state)?;
     let _lock = site.lock()?;

@@ -18,7 +18,7 @@ const PRINTED_MAX: usize = 20;
 
 /// `penstock fsck`.
 pub fn run(args: &FsckArgs, output: Output) -> Result<(), CommandError> {
-    let site = SiteDirectory::at(&args.dir)?;
+    let site = SiteDirectory::to_change(&args.dir)?;
     let config = site.config()?;
     let storage = site.storage(&config)?;
     let _lock = site.lock()?;

@@ -50,7 +50,7 @@ fn rotate(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let site = SiteDirectory::at(&args.dir)?;
+    let site = SiteDirectory::to_change(&args.dir)?;
     let config = site.config()?;
     let said = match args.key {
         RotatedKey::Token => {

@@ -176,7 +176,7 @@ impl RebuildSummary {
 
 /// `penstock rebuild`.
 pub fn run(args: &RebuildArgs, output: Output) -> Result<(), CommandError> {
-    let site = SiteDirectory::at(&args.dir)?;
+    let site = SiteDirectory::to_change(&args.dir)?;
     let config = site.config()?;
     let storage = site.storage(&config)?;
     let _lock = site.lock()?;

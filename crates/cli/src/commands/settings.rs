@@ -5,6 +5,7 @@ mod audit;
 mod cloud;
 mod mutes;
 pub mod shares;
+mod typed;
 
 pub use audit::audit;
 pub use cloud::cloud_storage;

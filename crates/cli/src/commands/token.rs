@@ -26,7 +26,11 @@ struct TokenReport<'a> {
 
 /// `penstock token`.
 pub fn run(args: TokenArgs, environment: &Environment, output: Output) -> Result<(), CommandError> {
-    let site = SiteDirectory::at(&args.dir)?;
+    // Of the tokens only that one is stored.
+    let site = match args.admin {
+        true => SiteDirectory::to_change(&args.dir)?,
+        false => SiteDirectory::at(&args.dir)?,
+    };
     let config = site.config()?;
     if args.lifetime.is_some_and(|span| span.0.as_secs() == 0) {
         return Err(CommandError::Usage(

@@ -373,7 +373,7 @@ struct RemoveReport {
 }
 
 fn remove(args: &TrustRemoveArgs, output: Output) -> Result<(), CommandError> {
-    let site = SiteDirectory::at(&args.dir)?;
+    let site = SiteDirectory::to_change(&args.dir)?;
     let sites = TrustedSites::of(&site)?;
     let known = sites.named(&args.name)?.ok_or_else(|| {
         CommandError::NotFound(format!(

@@ -2,6 +2,7 @@
 //! at. Each check stands alone and is one question about a site. Long because all of them are here.
 
 mod keys;
+mod pools;
 
 use crate::args::CheckArgs;
 use crate::environment::Environment;
@@ -144,7 +145,7 @@ pub async fn run(
     keys::check_contents(&site, &config, &mut findings);
     keys::check_private_files(&site, &config, &mut findings);
     check_ports(&config, &mut findings);
-    check_pools(&site, &config, &mut findings);
+    pools::check(&site, &config, &mut findings);
     check_tape(&site, &config, &mut findings);
     check_foreign_issuers(&site, &config, &mut findings).await;
 
@@ -545,47 +546,6 @@ fn check_tape(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
             "storage.tape.program: {} is not an executable program; files stay on disk until it exists (docs/tape/hsm.md)",
             program.display()
         ));
-    }
-}
-
-fn check_pools(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
-    for pool in config.storage.iter().flat_map(|storage| &storage.pools) {
-        let path = site.resolve(&pool.path);
-        let space = match rustix::fs::statvfs(&path) {
-            Ok(space) => space,
-            Err(why) => {
-                let at_start = match path.parent() {
-                    Some(parent) if !parent.exists() => {
-                        "a pool that is new is not made there at a start, because the parent directory does not exist"
-                    }
-                    Some(_) | None => "a pool that is new is made there at a start",
-                };
-                findings.warning(format!(
-                    "pool '{}': {}: {why}; is the path right? Files of a pool that was there before are away until its disk \
-                     is mounted; {at_start}",
-                    pool.name,
-                    path.display()
-                ));
-                continue;
-            }
-        };
-        let in_quarantine = std::fs::read_dir(path.join("quarantine")).map_or(0, Iterator::count);
-        if in_quarantine > 0 {
-            findings.warning(format!(
-                "pool '{}' has {in_quarantine} files in {}, which the namespace does not know; `penstock fsck` tells what \
-                 they are",
-                pool.name,
-                path.join("quarantine").display()
-            ));
-        }
-        let size = space.f_blocks.saturating_mul(space.f_frsize);
-        if let Some(capacity) = pool.capacity.filter(|capacity| capacity.0 > size) {
-            findings.warning(format!(
-                "pool '{}' may hold {capacity}, but its file system has {} in all",
-                pool.name,
-                penstock_model::Bytes(size)
-            ));
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::exit::CommandError;
 use crate::site::config::{Config, ConfigError, Storage};
+use crate::site::ownership::refuse_root_for_others;
 use penstock_model::PoolName;
 use penstock_storage_element::PoolRoot;
 use rustix::fs::{FlockOperation, flock};
@@ -23,6 +24,13 @@ impl SiteDirectory {
         let root =
             std::path::absolute(path).map_err(|why| CommandError::local(path.display(), why))?;
         Ok(SiteDirectory { root })
+    }
+
+    /// Names a directory in which something will be changed. Errors: root would leave files there that its service cannot read.
+    pub fn to_change(path: &Path) -> Result<SiteDirectory, CommandError> {
+        let site = SiteDirectory::at(path)?;
+        refuse_root_for_others(&site.root)?;
+        Ok(site)
     }
 
     /// The directory itself.

@@ -56,7 +56,7 @@ pub fn run(args: &InitArgs, output: Output) -> Result<(), CommandError> {
 
 /// Makes a site, or nothing.
 pub fn create(args: &InitArgs) -> Result<InitReport, CommandError> {
-    let site = SiteDirectory::at(&args.dir)?;
+    let site = SiteDirectory::to_change(&args.dir)?;
     let new = decide(args, &site)?;
     let peers = args
         .peers
@@ -340,7 +340,7 @@ struct Peer {
 
 impl Peer {
     fn open(dir: &Path) -> Result<Peer, CommandError> {
-        let site = SiteDirectory::at(dir)?;
+        let site = SiteDirectory::to_change(dir)?;
         let config = site.config()?;
         match config.issuer.is_some() && site.ca_certificate().is_file() {
             true => Ok(Peer { site, config }),

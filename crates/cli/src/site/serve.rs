@@ -68,7 +68,7 @@ pub async fn run(
 ) -> Result<(), CommandError> {
     start_log(&args.log)?;
     keep_to_itself();
-    let site = SiteDirectory::at(&args.dir)?;
+    let site = SiteDirectory::to_change(&args.dir)?;
     let config = site.config()?;
     let _lock = site.lock()?;
     let process = Process {

@@ -144,6 +144,32 @@ fn check_finds_each_key_that_cannot_be_read_as_serve_does() {
 }
 
 #[test]
+fn check_finds_a_new_pool_that_serve_would_not_create() {
+    let site = Site::make(&[]);
+    let path = site.dir().join("penstock.toml");
+    let config = std::fs::read_to_string(&path).expect("made");
+    let added = |place: &str| {
+        let pool = format!("\n[[storage.pool]]\nname = \"second\"\npath = \"{place}\"\n");
+        std::fs::write(&path, config.clone() + &pool).expect("written");
+    };
+    added("pools/second");
+    let printed = succeed(&["check", "--dir", &site.dir_arg()]);
+    assert!(printed.ends_with("ok\n"), "{printed}");
+    added("dikks/second");
+    let output = run(&["check", "--dir", &site.dir_arg()]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let missing = format!("{} does not exist", site.dir().join("dikks").display());
+    let finding = printed.lines().find(|line| line.contains(&missing));
+    assert!(
+        finding.is_some_and(|line| line.starts_with("error: new pool 'second'")),
+        "{printed}"
+    );
+    let said = fail(2, &["serve", "--dir", &site.dir_arg()]);
+    assert!(said.contains(&missing), "{said}");
+}
+
+#[test]
 fn a_token_says_what_was_asked() {
     let site = Site::make(&[]);
     let token = succeed(&[

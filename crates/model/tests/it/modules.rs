@@ -164,10 +164,11 @@ const CLI: [&str; 7] = [
     "site",
     "commands",
 ];
-const CLI_SITE: [&str; 21] = [
+const CLI_SITE: [&str; 22] = [
     "config",
     "acquaintance",
     "config_file",
+    "ownership",
     "directory",
     "own_document",
     "reload",

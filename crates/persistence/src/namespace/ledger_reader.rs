@@ -3,10 +3,11 @@
 use super::connection::{open_reader, unsigned};
 use super::ledger::{self, ElementRecord};
 use super::schema::SCHEMA_VERSION;
-use super::{MoverRecord, NamespaceError, pool_minutes, record};
-use penstock_model::{PoolSamples, Timestamp};
+use super::{MoverRecord, NamespaceError, pool_minutes, read, record};
+use penstock_model::{PoolName, PoolSamples, Timestamp};
 use rusqlite::Connection;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Reads the ledger of a namespace, with its ended movers, while another process may have it open. Never writes.
@@ -43,6 +44,11 @@ impl LedgerReader {
         let sql = "SELECT value FROM meta WHERE key = 'uuid'";
         let id = self.connection.query_row(sql, [], |row| row.get(0));
         id.map_err(|source| self.failed(source))
+    }
+
+    /// All pools that were ever made, or held a file.
+    pub fn pools_ever(&self) -> Result<BTreeSet<PoolName>, NamespaceError> {
+        self.query(read::pools_ever)
     }
 
     /// The number of the last mover that was ever recorded; 0 when there was none.

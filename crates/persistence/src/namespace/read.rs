@@ -215,14 +215,7 @@ impl Namespace {
 
     /// All pools that were ever made, or held a file.
     pub fn pools_ever(&self) -> Result<BTreeSet<PoolName>, NamespaceError> {
-        self.readers.with(|connection| {
-            let mut query = connection.prepare(
-                "SELECT substr(key, length(?1) + 1) FROM meta WHERE substr(key, 1, length(?1)) = ?1
-                 UNION SELECT pool FROM counter WHERE pool <> '' UNION SELECT pool FROM trash",
-            )?;
-            let rows = query.query_map([POOL_KEY], |row| row.get::<_, String>(0))?;
-            rows.map(|row| row.map(PoolName::new)).collect()
-        })
+        self.readers.with(pools_ever)
     }
 
     /// When the last mover was recorded, or, before any was, the last entry made: the clock has been there. Movers are
@@ -397,6 +390,16 @@ pub(super) fn below_with_names(
         }
     }
     Ok(found)
+}
+
+/// All pools that were ever made, or held a file.
+pub(super) fn pools_ever(connection: &Connection) -> rusqlite::Result<BTreeSet<PoolName>> {
+    let mut query = connection.prepare(
+        "SELECT substr(key, length(?1) + 1) FROM meta WHERE substr(key, 1, length(?1)) = ?1
+         UNION SELECT pool FROM counter WHERE pool <> '' UNION SELECT pool FROM trash",
+    )?;
+    let rows = query.query_map([POOL_KEY], |row| row.get::<_, String>(0))?;
+    rows.map(|row| row.map(PoolName::new)).collect()
 }
 
 /// Pools with their files and bytes, in the order in which `query` selects them.

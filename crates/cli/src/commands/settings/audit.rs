@@ -1,18 +1,15 @@
 //! `penstock audit`: who changed which setting, and what differed.
 
+use super::typed::{option_of, shown, unset};
 use super::{filtered, show};
 use crate::args::settings::AuditArgs;
 use crate::commands::jobs::{Intent, connect, in_utc};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_model::{Bytes, Rate, TimeSpan, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What FTS calls a MB per second.
-const FTS_THROUGHPUT_UNIT: f64 = 1024.0 * 1024.0;
 
 /// Fields that name what a change is about.
 const NAMES: [&str; 9] = [
@@ -68,7 +65,7 @@ fn audit_line(row: &AuditRow) -> String {
     )
 }
 
-/// What a change was about, and what differed, field by field.
+/// What a change was about, and what differed, by the options that set it.
 pub(super) fn differences(old: &Value, new: &Value) -> String {
     let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
     flatten("", old, &mut before);
@@ -81,11 +78,17 @@ pub(super) fn differences(old: &Value, new: &Value) -> String {
         .into_iter()
         .filter_map(|key| after.get(key).or(before.get(key)).cloned())
         .collect();
-    let shown = |value: Option<&String>| value.map_or("none", String::as_str).to_owned();
+    let or_unset =
+        |key: &str, value: Option<&String>| value.map_or(unset(key), String::as_str).to_owned();
     for key in others {
         let (was, is) = (before.get(key), after.get(key));
         if was != is {
-            parts.push(format!("{key} {} -> {}", shown(was), shown(is)));
+            let name = option_of(key).unwrap_or(key);
+            parts.push(format!(
+                "{name} {} -> {}",
+                or_unset(key, was),
+                or_unset(key, is)
+            ));
         }
     }
     parts.join(", ")
@@ -93,7 +96,6 @@ pub(super) fn differences(old: &Value, new: &Value) -> String {
 
 fn flatten(prefix: &str, value: &Value, into: &mut BTreeMap<String, String>) {
     match value {
-        Value::Null => {}
         Value::Object(fields) => {
             for (key, value) in fields {
                 let key = match prefix {
@@ -103,39 +105,12 @@ fn flatten(prefix: &str, value: &Value, into: &mut BTreeMap<String, String>) {
                 flatten(&key, value, into);
             }
         }
-        Value::String(text) => {
-            into.insert(prefix.to_owned(), text.clone());
-        }
-        Value::Number(number) => {
-            let shown = number.as_f64().and_then(|number| with_unit(prefix, number));
-            into.insert(
-                prefix.to_owned(),
-                shown.unwrap_or_else(|| number.to_string()),
-            );
-        }
-        other => {
-            into.insert(prefix.to_owned(), other.to_string());
+        value => {
+            if let Some(shown) = shown(prefix, value) {
+                into.insert(prefix.to_owned(), shown);
+            }
         }
     }
-}
-
-/// A number with the unit that its field has in the form of FTS; `None`: it counts something.
-fn with_unit(key: &str, number: f64) -> Option<String> {
-    let name = key.rsplit('.').next().unwrap_or(key);
-    let whole = number.max(0.0) as u64;
-    let hours = |hours: u64| TimeSpan::of_seconds(hours.saturating_mul(3600));
-    Some(match name {
-        "max_throughput" | "inbound_max_throughput" | "outbound_max_throughput" => {
-            Rate((number * FTS_THROUGHPUT_UNIT) as u64).to_string()
-        }
-        "max_time_queue" => hours(whole).to_string(),
-        "until" | "since" => format!("{}Z", Timestamp(number as i64).to_fts()),
-        "global_timeout" | "timeout" => TimeSpan::of_seconds(whole).to_string(),
-        "tcp_buffer_size" => Bytes(whole).to_string(),
-        _ if name.ends_with("_seconds") => TimeSpan::of_seconds(whole).to_string(),
-        _ if name.ends_with("_bytes") => Bytes(whole).to_string(),
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -150,29 +125,28 @@ mod tests {
         let check = |old: Value, new: Value, expected: &str| {
             assert_eq!(differences(&old, &new), expected);
         };
-        check(link(5), link(7), "x, max_active 5 -> 7");
+        check(link(5), link(7), "x, --max 5 -> 7");
         check(
             Value::Null,
             link(5),
-            "x, max_active none -> 5, source none -> https://a",
+            "x, --max none -> 5, --from none -> https://a",
         );
-        check(
-            se(json!(5)),
-            se(Value::Null),
-            "https://a, inbound_max_active 5 -> none",
-        );
+        check(se(json!(5)), se(Value::Null), "https://a, --in 5 -> none");
         let rate =
             |rate: f64| json!({"se": "https://a", "se_info": {"inbound_max_throughput": rate}});
         check(
             rate(100.0),
             rate(0.5),
-            "https://a, inbound_max_throughput 104.9 MB/s -> 524.3 kB/s",
+            "https://a, --in-rate 100 MiB/s -> 512 KiB/s",
         );
+        let drain = |is_on: bool| json!({"se": "https://a", "se_info": {"draining": is_on}});
+        check(drain(false), drain(true), "https://a, --drain off -> on");
+        check(drain(true), Value::Null, "https://a, --drain on -> off");
         let queue = |hours: Value| json!({"vo_name": "cms", "max_time_queue": hours});
         check(
             queue(Value::Null),
             queue(json!(72)),
-            "cms, max_time_queue none -> 3 days",
+            "cms, max_time_queue none -> 3d",
         );
         let mute = |until: i64| json!({"class": "tape", "until": until});
         check(

@@ -60,7 +60,7 @@ struct AddReport {
 
 /// `penstock trust add`.
 pub async fn run(args: &TrustAddArgs, output: Output) -> Result<(), CommandError> {
-    let site = SiteDirectory::at(&args.dir)?;
+    let site = SiteDirectory::to_change(&args.dir)?;
     let config = site.config()?;
     let given = args.fingerprints.iter().map(|text| fingerprint(text));
     let given = given.collect::<Result<BTreeSet<String>, _>>()?;
