@@ -10,6 +10,7 @@ use crate::tuning::{TuningMode, TuningPolicy};
 use crate::units::{Rate, Slots, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Version of the stored form of [`Setting`] and [`SettingKey`].
 pub const SETTING_VERSION: u32 = 1;
@@ -64,6 +65,25 @@ pub enum SettingKey {
     Drain,
     /// Of which incidents.
     Mute(MuteScope),
+}
+
+impl fmt::Display for SettingKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingKey::Link(name) => write!(out, "link {name}"),
+            SettingKey::Storage(storage) => write!(out, "storage element {storage}"),
+            SettingKey::Defaults(vo) => write!(out, "defaults of VO {vo}"),
+            SettingKey::VoShare(ends, vo) => write!(out, "share of VO {vo} on {ends}"),
+            SettingKey::ActivityShares(vo) => write!(out, "activity shares of VO {vo}"),
+            SettingKey::Grant(grant) => {
+                write!(out, "right {} of {}", grant.operation.name(), grant.user)
+            }
+            SettingKey::CloudStorage(name) => write!(out, "cloud storage {name}"),
+            SettingKey::CloudKey(name, _) => write!(out, "a key of cloud storage {name}"),
+            SettingKey::Drain => out.write_str("drain of the service"),
+            SettingKey::Mute(scope) => write!(out, "mute of {scope}"),
+        }
+    }
 }
 
 /// Limits of the links that fit a pattern. Of several that fit, the one with most named ends counts, and of two

@@ -143,7 +143,7 @@ impl Api {
             }
         };
         for change in &changes {
-            tracing::info!(%user, action = %change.action, key = ?change.key, "a setting was changed");
+            tracing::info!(%user, action = %change.action, key = %change.key, "a setting was changed");
         }
         Ok(changes)
     }
