@@ -438,7 +438,7 @@ impl fmt::Display for AuthorizationReason {
                 };
                 write!(
                     out,
-                    "tokens of {issuer} can allow {names} here and no more ('rights' of its issuer in the site's configuration)"
+                    "tokens of {issuer} allow only {names} here (`rights` of its [[trust.issuer]])"
                 )
             }
             Self::NoGroupRule { groups, path } => {

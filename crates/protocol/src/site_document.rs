@@ -132,7 +132,7 @@ impl SiteDocument {
             return Some("its name is empty, too long, or not text".to_owned());
         }
         if self.hosts.is_empty() || self.hosts.len() > HOSTS_MAX {
-            return Some(format!("it names no host, or more than {HOSTS_MAX}"));
+            return Some(format!("it has no host names, or more than {HOSTS_MAX}"));
         }
         if let Some(bad) = self
             .hosts
@@ -170,7 +170,7 @@ impl SiteDocument {
         if issuer.key_fingerprints.len() > KEYS_MAX
             || !issuer.key_fingerprints.iter().all(is_fingerprint)
         {
-            return Some("the fingerprints of its issuer's keys are none, or too many".to_owned());
+            return Some("it has no fingerprints of its issuer's keys, or too many".to_owned());
         }
         let url = match Url::parse(&issuer.url) {
             Ok(url) if issuer.url.len() <= URL_BYTES_MAX => url,
