@@ -135,8 +135,8 @@ impl Glob {
 
     /// Comes to a part, and to those behind it as long as they may stand for nothing.
     fn enter(&self, states: &mut [bool], at: usize) {
-        for at in at..states.len() {
-            states[at] = true;
+        for (at, state) in states.iter_mut().enumerate().skip(at) {
+            *state = true;
             let may_be_nothing = matches!(
                 self.parts.get(at),
                 Some(Part::Name | Part::Path | Part::Directories)

@@ -111,7 +111,7 @@ impl<'a> Order<'a> {
 pub enum Plan {
     Up(up::UploadPlan),
     Down(down::DownloadPlan),
-    Between(between::BetweenPlan),
+    Between(Box<between::BetweenPlan>),
 }
 
 /// What was found at the source beside what is to be copied.
@@ -172,7 +172,8 @@ impl Plan {
                 down::find(from, to, order).await.map(Plan::Down)
             }
             (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
-                between::find(from, to, order).await.map(Plan::Between)
+                let found = between::find(from, to, order).await?;
+                Ok(Plan::Between(Box::new(found)))
             }
             (CopyEnd::Local(_), CopyEnd::Local(_)) => Err(CommandError::Usage(
                 "source and destination are both local; use cp or rsync".to_owned(),

@@ -26,7 +26,6 @@ use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, Totals, Trans
 use penstock_field_tools::verify::{ExpectedCopy, Verification, verify_all};
 use penstock_journal::JournalReader;
 use penstock_model::text::plural;
-use penstock_model::text::plural;
 use penstock_model::{Bytes, ChecksumAlgorithm, FileUrl, Rate, TimeSpan, Timestamp, TransferId};
 use penstock_observe::BandwidthReport;
 use penstock_persistence::journal::SqliteReader;

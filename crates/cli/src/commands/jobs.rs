@@ -208,7 +208,7 @@ async fn status_of_one(
     };
     let live = match job.is_terminal() {
         true => LiveBytes::default(),
-        false => LiveBytes::of(service, &[job.job_id.clone()]).await,
+        false => LiveBytes::of(service, std::slice::from_ref(&job.job_id)).await,
     };
     Ok(StatusReport {
         moving: live.of_job(&job.job_id),
