@@ -431,14 +431,10 @@ impl fmt::Display for AuthorizationReason {
                 )
             }
             Self::IssuerRights { issuer, rights } => {
-                let names: Vec<_> = rights.iter().map(|right| right.scope_name()).collect();
-                let names = match names.is_empty() {
-                    true => "nothing".to_owned(),
-                    false => names.join(", "),
-                };
+                let rights = limit(rights);
                 write!(
                     out,
-                    "tokens of {issuer} allow only {names} here (`rights` of its [[trust.issuer]])"
+                    "tokens of {issuer} allow {rights} here (`rights` of its [[trust.issuer]])"
                 )
             }
             Self::NoGroupRule { groups, path } => {
@@ -461,6 +457,15 @@ impl fmt::Display for AuthorizationReason {
                 write!(out, "no rule of the site lets {subject} do so at {path}")
             }
         }
+    }
+}
+
+/// What an issuer's tokens can allow at most.
+fn limit(rights: &[Right]) -> String {
+    let names: Vec<&str> = rights.iter().map(|right| right.scope_name()).collect();
+    match names.is_empty() {
+        true => "nothing".to_owned(),
+        false => format!("only {}", names.join(", ")),
     }
 }
 

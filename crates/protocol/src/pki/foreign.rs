@@ -2,7 +2,6 @@
 //! that are trusted already, and how they get into a hashed directory and out of it.
 
 use super::{PkiError, in_file, place, read_certificate, slash_form, timestamp};
-use crate::tls::Fingerprint;
 use openssl::sha::sha256;
 use openssl::x509::X509;
 use penstock_model::Timestamp;
@@ -17,7 +16,7 @@ const OWN_AUTHORITIES: &str = "/DC=penstock/O=";
 pub struct ForeignAuthority {
     certificate: X509,
     subject: String,
-    fingerprint: Fingerprint,
+    fingerprint: [u8; 32],
     ends: Timestamp,
 }
 
@@ -43,7 +42,7 @@ impl ForeignAuthority {
     }
 
     /// SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` tells it.
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub fn fingerprint(&self) -> [u8; 32] {
         self.fingerprint
     }
 
