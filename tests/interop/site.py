@@ -63,7 +63,8 @@ AUTHORITIES = Authorities()
 class Site:
     """A site directory and, while it is served, the process that serves it."""
 
-    def __init__(self, binary, directory, name, host, peers=(), base=None):
+    def __init__(self, binary, directory, name, host, peers=(), base=None, own_authority=False):
+        """`own_authority`: not that of an earlier site of this name."""
         self.binary = Path(binary)
         self.directory = Path(directory)
         self.name = name
@@ -78,9 +79,10 @@ class Site:
         # Words before the command that serves, such as `env` with its variables.
         self.prefix = []
         options = [word for peer in peers for word in ("--peer", str(peer.directory))]
-        options += AUTHORITIES.options(self.binary, name)
+        options += [] if own_authority else AUTHORITIES.options(self.binary, name)
         self.command("init", "--site", name, "--host", host, "--ports", str(self.base), *options)
-        AUTHORITIES.keep(self.binary, name, self.directory)
+        if not own_authority:
+            AUTHORITIES.keep(self.binary, name, self.directory)
         self.any_port = self.every_port()
         # Servers of others, which tests start on loopback, at ports that happen to be free.
         self.configure("[trust]", private_addresses=[f"127.0.0.0/8{self.any_port}"])

@@ -412,9 +412,10 @@ def test_the_configuration_of_an_fts3_is_taken_over_once(penstock, admin, tmp_pa
     assert admin.ask("GET", "/config/links/imported").status_code == 404
     assert "3 changed" in penstock("import-fts3", str(file))
     assert admin.ask("GET", "/config/links/imported").json()["max_active"] == 40
-    [info, operations] = admin.ask("GET", "/config/se?se=https://i.lab").json()
+    shown = admin.ask("GET", "/config/se?se=https://i.lab").json()["https://i.lab"]
+    info = shown["se_info"]
     assert info["inbound_max_throughput"] == pytest.approx(5.1, abs=1e-6) and info["inbound_max_active"] == 100
-    assert operations == {"cms": {"staging": 10}}
+    assert shown["operations"] == {"cms": {"staging": 10}}
     again = json.loads(penstock("--json", "import-fts3", str(file)))
     assert (again["changes"], again["unchanged"], again["failed"]) == ([], 3, [])
     assert "--in-rate none -> 5347737 B/s" in penstock("audit", "--limit", "3")

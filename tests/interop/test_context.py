@@ -115,7 +115,7 @@ def test_each_command_has_a_manual_page(penstock, tmp_path):
 
 def test_the_help_groups_commands_and_tells_of_access_once(penstock):
     whole = penstock("--help")
-    for heading in ["Site:", "Files:", "Jobs:", "Settings:", "Explain:", "Tape:", "Tools:", "Access,"]:
+    for heading in ["Site:", "Files:", "Jobs:", "Settings:", "Explain:", "Tape:", "Tools:", "Access ("]:
         assert f"\n{heading}" in whole, heading
     assert "Further:" not in whole and "bt_u$UID" in whole
     of_one = penstock("ls", "--help")

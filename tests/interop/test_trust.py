@@ -215,7 +215,7 @@ def answered(site, words, answers):
 
 def test_somebody_in_between_is_found_out_by_the_fingerprint(make):
     a, b = make("a").start(), make("b").start()
-    impostor = make("impostor", called="b").start()
+    impostor = make("impostor", called="b", own_authority=True).start()
     before = snapshot(a)
     words = ["--fingerprint", fingerprint(b)]
     refused = run(a, "trust", "add", impostor.door, *words, "--rights", "write", "--prefix", "/", exit_code=6)
@@ -264,29 +264,29 @@ def test_a_hostile_site_gets_no_more_than_a_place_of_its_own(make, hostile, faul
         assert snapshot(a) == before
 
     tells(hostile, b"", 404)
-    refused("does not tell of itself")
+    refused("it has no site document")
     tells(hostile, b"", 302, Location=f"{hostile.url}/elsewhere")
     refused("redirects are not followed")
     assert not hostile.requests("GET", "/elsewhere")
     tells(hostile, b"<html>")
-    refused("tells nothing that can be used")
+    refused("returned an unusable document")
     tells(hostile, b" " * 200_000)
     refused("")
     tells(hostile, document(hostile, fault_ca, authorities=[]))
-    refused("does not know its own authority")
+    refused("its site document has no authority")
     # The authority of somebody else does not vouch for it.
     [other] = a.directory.glob("ca/ca.pem")
     tells(hostile, document(hostile, fault_ca, authorities=[other.read_text()]))
     refused("is not trusted")
     tells(hostile, document(hostile, fault_ca, hosts=["127.0.36.99"]))
-    refused("calls itself", exit_code=2)
+    refused("has the host names", exit_code=2)
     tells(hostile, document(hostile, fault_ca, issuer={"url": "https://iam.example.org"}))
     refused("cannot introduce others")
     tells(hostile, document(hostile, fault_ca, name="\u001b[2Jx"))
     refused("its name")
     turns = iter([document(hostile, fault_ca), document(hostile, fault_ca, name="another")])
     hostile.answers["GET", WELL_KNOWN] = lambda exchange: exchange.reply(200, json.dumps(next(turns)).encode())
-    refused("two different things")
+    refused("two different site documents")
     # A name that would lead elsewhere, and hosts that lead inside: localhost, a private address, this site itself.
     inside = ["localhost", "10.0.0.5", a.host, "169.254.169.254"]
     tells(hostile, document(hostile, fault_ca, name="../../../../tmp/x", hosts=[hostile.host, *inside]))

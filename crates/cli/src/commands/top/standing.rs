@@ -75,7 +75,7 @@ struct SeenTransfer {
     destination: String,
     moved_bytes: u64,
     size_bytes: Option<u64>,
-    seconds: u64,
+    seconds: f64,
 }
 
 /// The curves. An unknown second is `null`.
@@ -137,7 +137,7 @@ pub struct TransferStanding {
     pub destination: String,
     pub moved_bytes: u64,
     pub size_bytes: Option<u64>,
-    pub seconds: u64,
+    pub seconds: f64,
     /// Since the look before, or on average; `None`: no time has passed.
     pub rate_bytes_per_second: Option<u64>,
     /// Until it will have arrived at that rate; `None`: not known.
@@ -206,7 +206,10 @@ impl Standing {
         };
         let transfers = seen.active_transfers.into_iter();
         let mut transfers: Vec<TransferStanding> = transfers.map(transfer).collect();
-        transfers.sort_by_key(|one| (std::cmp::Reverse(one.seconds), one.transfer));
+        transfers.sort_by(|one, other| {
+            let oldest_first = other.seconds.total_cmp(&one.seconds);
+            oldest_first.then_with(|| one.transfer.cmp(&other.transfer))
+        });
         Standing {
             at: seen.at,
             site: seen.site,
@@ -224,7 +227,7 @@ impl Standing {
 /// Agents report every now and then, so of a file that has not moved since the last look the mean is told.
 fn rate_of(one: &SeenTransfer, since: Option<&(i64, HashMap<u64, u64>)>) -> Option<u64> {
     let mean = || {
-        let elapsed = Duration::from_secs(one.seconds);
+        let elapsed = Duration::try_from_secs_f64(one.seconds).ok()?;
         Rate::over(Bytes(one.moved_bytes), elapsed).map(|rate| rate.0)
     };
     let recent = since.and_then(|(milliseconds, moved)| {
@@ -257,7 +260,7 @@ mod tests {
             "links": [link("b", 0, 0), link("a", 0, 3), link("c", 7, 0)],
             "waiting": [{"reason": "x", "text": "few", "transfers": 1}, {"reason": "y", "text": "many", "transfers": 2}],
             "active_transfers": [{"transfer": 4, "job": "j", "source": "https://c/f", "destination": "https://z/f",
-                                  "moved_bytes": moved, "size_bytes": 1000, "seconds": 10}],
+                                  "moved_bytes": moved, "size_bytes": 1000, "seconds": 10.0}],
             "of a later version": {},
         });
         serde_json::from_value(value).expect("an overview")
