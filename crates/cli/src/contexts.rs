@@ -321,7 +321,7 @@ mod tests {
         check(
             "penstock check --context x",
             &none,
-            "no context 'x': there are a, b, remote",
+            "no context is called 'x'; there are a, b, remote",
         );
         check("penstock trust list", &none, "dir: \"/a\"");
         check("penstock key rotate token", &none, "dir: \"/a\"");
@@ -364,7 +364,7 @@ mod tests {
         for text in ["current = 7", "[context.a]\ndirectory = \"x\"", "nonsense"] {
             std::fs::write(&file, text).expect("written");
             let told = shown("penstock check", &none);
-            assert!(told.contains("contexts.toml cannot be used"), "{told}");
+            assert!(told.contains("contexts.toml is not usable"), "{told}");
         }
         for bad in ["", "a b", "../x", "é"] {
             assert!(Contexts::check_name(bad).is_err(), "{bad}");

@@ -165,7 +165,7 @@ fn check_finds_a_new_pool_that_serve_would_not_create() {
         finding.is_some_and(|line| line.starts_with("error: new pool 'second'")),
         "{printed}"
     );
-    let said = fail(2, &["serve", "--dir", &site.dir_arg()]);
+    let said = fail(7, &["serve", "--dir", &site.dir_arg()]);
     assert!(said.contains(&missing), "{said}");
 }
 

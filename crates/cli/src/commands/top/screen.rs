@@ -316,15 +316,15 @@ mod tests {
         };
         let text = frame(&standing(1, 2), None, size).join("\n");
         for told in [
-            "5 of 500 moving, 7 waiting",
-            "last 3 s  ▁ █  at most 8.0 MB/s",
+            "5 of 500 running, 7 queued",
+            "last 3 s  ▁ █  maximum 8.0 MB/s",
             "se0.cern.ch → root://eos.example.org",
             "1.5 MB/s",
             "3/10",
             "7  all slots are taken",
             "500 B    1.0 kB   50%     100 B/s        5 s  se1.cern.ch:8443 → se.org",
             "? ",
-            "… and 2 more that the service does not list",
+            "… and 2 more not listed by the service",
         ] {
             assert!(text.contains(told), "{told}\n{text}");
         }
