@@ -431,10 +431,11 @@ impl fmt::Display for AuthorizationReason {
                 )
             }
             Self::IssuerRights { issuer, rights } => {
-                let rights = limit(rights);
+                let rights: Vec<&str> = rights.iter().map(|right| right.scope_name()).collect();
                 write!(
                     out,
-                    "tokens of {issuer} allow {rights} here (`rights` of its [[trust.issuer]])"
+                    "`rights` of [[trust.issuer]] limits tokens of {issuer} to [{}]",
+                    rights.join(", ")
                 )
             }
             Self::NoGroupRule { groups, path } => {
@@ -457,15 +458,6 @@ impl fmt::Display for AuthorizationReason {
                 write!(out, "no rule of the site lets {subject} do so at {path}")
             }
         }
-    }
-}
-
-/// What an issuer's tokens can allow at most.
-fn limit(rights: &[Right]) -> String {
-    let names: Vec<&str> = rights.iter().map(|right| right.scope_name()).collect();
-    match names.is_empty() {
-        true => "nothing".to_owned(),
-        false => format!("only {}", names.join(", ")),
     }
 }
 
