@@ -109,7 +109,14 @@ fn an_attempt_that_meets_an_earlier_copy_of_its_own_costs_no_retry_as_long_as_th
             },
         }));
         let failure = failure(Retry::Later);
-        world.end(transfer, AttemptOutcome::Blocked { failure, until });
+        world.end(
+            transfer,
+            AttemptOutcome::Blocked {
+                failure,
+                until,
+                moved: Bytes(0),
+            },
+        );
         let entry = &world.engine.transfers[&transfer];
         let TransferState::Submitted {
             failures,
@@ -129,7 +136,14 @@ fn an_attempt_that_meets_an_earlier_copy_of_its_own_costs_no_retry_as_long_as_th
     // After that it is a failure like others.
     for _ in 0..20 {
         let failure = failure(Retry::Later);
-        world.end(transfer, AttemptOutcome::Blocked { failure, until });
+        world.end(
+            transfer,
+            AttemptOutcome::Blocked {
+                failure,
+                until,
+                moved: Bytes(0),
+            },
+        );
         world.sleep(3600);
     }
     assert!(!world.engine.transfers.contains_key(&transfer));
