@@ -52,7 +52,8 @@ pub use nearline::{
     TAPE_REMOVAL_USUAL, TapeCopy, TapeFile, TapeRemoval,
 };
 pub use nearline_change::{
-    NearlineChange, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,
+    NearlineChange, NewStageRequest, PinQuota, RequestedFile, StageProblem, StageProgress,
+    StagedFile,
 };
 pub use path_record::PathRecord;
 pub use property::{DeadProperty, PropertyUpdate};

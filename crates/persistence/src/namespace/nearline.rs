@@ -5,6 +5,8 @@
 
 mod budget;
 mod held;
+mod stage_begin;
+mod stage_columns;
 mod staging;
 
 pub use staging::{FileAwaiter, RememberedFailure, StoredStageRequest};
@@ -15,7 +17,7 @@ use super::data_sets;
 use super::directory_log::{DirectoryRecord, FileEntry, TrashedFile};
 use super::inspection::path_or_directory_of;
 use super::nearline_change::NearlineChange;
-use super::read::{archival_of, checksums_of, stored_archival};
+use super::read::{CACHED, DISK_ONLY, PRECIOUS, archival_of, checksums_of, stored_archival};
 use super::{
     ChangeError, ChangeRefusal, DeadProperty, EntryId, Namespace, NamespaceError, property,
 };
@@ -579,7 +581,7 @@ impl Namespace {
     /// What decides whether each of these files is to be brought, in their order, as it is at one time.
     pub fn recall_states(&self, files: &[EntryId]) -> Result<Vec<RecallState>, NamespaceError> {
         self.readers.with(|connection| {
-            let mut awaited = connection.prepare_cached(staging::AWAITED_BY)?;
+            let mut awaited = connection.prepare_cached(&staging::awaited_by_sql())?;
             let mut find = connection.prepare_cached(
                 "SELECT size_bytes, pool, archival FROM entry WHERE id = ?1 AND kind = 1",
             )?;
@@ -613,7 +615,7 @@ impl Namespace {
         limit: usize,
     ) -> Result<Vec<TapeFile>, NamespaceError> {
         let sql = format!(
-            "SELECT {FILE_COLUMNS} FROM entry WHERE archival = 1 AND id > ?1 ORDER BY id LIMIT ?2"
+            "SELECT {FILE_COLUMNS} FROM entry WHERE archival = {PRECIOUS} AND id > ?1 ORDER BY id LIMIT ?2"
         );
         self.tape_files(&sql, params![stored(after), bounded(limit)])
     }
@@ -627,7 +629,7 @@ impl Namespace {
         limit: usize,
     ) -> Result<Vec<TapeFile>, NamespaceError> {
         let sql = format!(
-            "SELECT {FILE_COLUMNS} FROM entry WHERE pool = ?1 AND archival = 2 AND id > ?2
+            "SELECT {FILE_COLUMNS} FROM entry WHERE pool = ?1 AND archival = {CACHED} AND id > ?2
              AND NOT EXISTS (SELECT 1 FROM stage_file WHERE stage_file.entry = entry.id AND pin_until_ms > ?3)
              ORDER BY id LIMIT ?4"
         );
@@ -655,9 +657,11 @@ impl Namespace {
     /// Bytes on disk of files that are on tape, or are to be put there. Reads as many rows of an index as there are such files.
     pub fn tape_bytes_on_disk(&self) -> Result<Bytes, NamespaceError> {
         self.readers.with(|connection| {
-            let sql = "SELECT coalesce(sum(size_bytes), 0) FROM entry INDEXED BY tape_file_on_disk
-                       WHERE archival > 0 AND pool IS NOT NULL";
-            let bytes = connection.query_row(sql, [], |row| row.get(0))?;
+            let sql = format!(
+                "SELECT coalesce(sum(size_bytes), 0) FROM entry INDEXED BY tape_file_on_disk
+                 WHERE archival > {DISK_ONLY} AND pool IS NOT NULL"
+            );
+            let bytes = connection.query_row(&sql, [], |row| row.get(0))?;
             Ok(Bytes(unsigned(bytes)))
         })
     }

@@ -15,7 +15,7 @@ use penstock_model::{
     NamespacePath, ProblemCode, StageRequestId, TimeSpan, Timestamp, ToldPlace, UserName,
 };
 use penstock_persistence::namespace::{
-    Change, ChangeReport, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StageProblem,
+    Change, ChangeReport, Entry, EntryId, EntryKind, NearlineChange, StageProblem, StageProgress,
     StagedFile, StoredStageRequest,
 };
 use penstock_protocol::fair_turns::{FairTurns, Turn};
@@ -342,7 +342,9 @@ async fn stage(
         files: submitted,
     });
     let id = request.id.clone();
-    let asked: Vec<EntryId> = request.files.iter().filter_map(|file| file.entry).collect();
+    let asked = request.files.iter();
+    let asked = asked.filter_map(|file| file.found.as_ref().ok().copied());
+    let asked: Vec<EntryId> = asked.collect();
     change(door, NearlineChange::Stage(request)).await?;
     nearline.inbox.asked(asked);
     tell(call, &id, "asked for files on tape");
@@ -433,8 +435,16 @@ async fn bring_for_reader(
     change(door, NearlineChange::Stage(request)).await?;
     let kept = namespace.stage_request(&id)?;
     let staged = kept.and_then(|mut kept| kept.files.pop());
-    let failed = staged.filter(|staged| staged.state == StageFileState::Failed);
-    let problem = failed.and_then(|failed| failed.problem);
+    let problem = match staged.map(|staged| staged.progress) {
+        Some(StageProgress::Failed { problem, .. }) => Some(problem),
+        Some(
+            StageProgress::Waiting { .. }
+            | StageProgress::Started { .. }
+            | StageProgress::OnDisk { .. }
+            | StageProgress::Canceled { .. },
+        )
+        | None => None,
+    };
     match problem {
         // Of a request that nobody knows of nothing needs to be kept.
         Some(_) => let_go_all(door, nearline, NearlineChange::ForgetStage(id)).await?,
@@ -484,25 +494,50 @@ const LOOKS: [PathOperation; 2] = [PathOperation::Poll, PathOperation::Stage];
 const CHANGES: [PathOperation; 1] = [PathOperation::Stage];
 
 fn told(file: StagedFile, expected: &BTreeMap<EntryId, Timestamp>) -> ToldFile {
-    let (on_disk, state) = match file.state {
-        StageFileState::Submitted => (false, "SUBMITTED"),
-        StageFileState::Started => (false, "STARTED"),
-        StageFileState::Completed => (true, "COMPLETED"),
-        StageFileState::Failed => (false, "FAILED"),
-        StageFileState::Cancelled => (false, "CANCELLED"),
-    };
-    ToldFile {
+    let entry = file.entry;
+    let coming = || entry.and_then(|entry| expected.get(&entry).copied());
+    let told = ToldFile {
         path: file.path,
-        on_disk,
-        state,
-        problem: file
-            .problem
-            .map(|problem| (problem.code.name(), problem.text)),
-        started: file.started,
-        finished: file.finished,
-        expected: match file.finished {
-            None => file.entry.and_then(|entry| expected.get(&entry).copied()),
-            Some(_) => None,
+        on_disk: false,
+        state: "SUBMITTED",
+        problem: None,
+        started: None,
+        finished: None,
+        expected: None,
+    };
+    let words = |problem: StageProblem| (problem.code.name(), problem.text);
+    match file.progress {
+        StageProgress::Waiting { begun, waits_for } => ToldFile {
+            problem: waits_for.map(words),
+            started: begun,
+            expected: coming(),
+            ..told
+        },
+        StageProgress::Started { at } => ToldFile {
+            state: "STARTED",
+            started: Some(at),
+            expected: coming(),
+            ..told
+        },
+        StageProgress::OnDisk { begun, since, .. } => ToldFile {
+            on_disk: true,
+            state: "COMPLETED",
+            started: begun,
+            finished: Some(since),
+            ..told
+        },
+        StageProgress::Failed { begun, problem, at } => ToldFile {
+            state: "FAILED",
+            problem: Some(words(problem)),
+            started: begun,
+            finished: Some(at),
+            ..told
+        },
+        StageProgress::Canceled { begun, at } => ToldFile {
+            state: "CANCELLED",
+            started: begun,
+            finished: Some(at),
+            ..told
         },
     }
 }
