@@ -2,8 +2,9 @@
 
 use super::data_sets::PutMember;
 use super::{Driver, LOOK_WAIT, PAGE_FILES};
+use crate::nearline::driver_task::{TapeAccount, TapeGet, TapePut};
 use crate::nearline::recall::room_for_recall;
-use crate::nearline::tape_order::{TapeAccount, TapeGet, TapePut};
+use crate::nearline::tape_system::TapeSystem;
 use penstock_model::{Archival, PoolName, ProblemCode, VoName};
 use penstock_persistence::namespace::{
     EntryId, FileAwaiter, NearlineChange, RecallFile, RecallState, StageProblem, TapeFile,
@@ -21,7 +22,7 @@ pub(in crate::nearline) enum Lookup {
     Unknown,
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// Files that are to be put on tape, as far as the namespace says so still.
     pub(super) async fn ask_puts(&mut self, files: Vec<EntryId>) {
         for page in files.chunks(PAGE_FILES) {

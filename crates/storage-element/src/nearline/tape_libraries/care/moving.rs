@@ -6,7 +6,8 @@ use super::super::disk_side::DiskSide;
 use super::listing::ListedFile;
 use super::moves::{MoveContext, TapeMoves, is_same_on_disk};
 use super::{CareNews, Stage, blocking, logged};
-use crate::nearline::tape_order::{TapeOrder, TapeOutcome};
+use crate::nearline::driver_task::TapeOutcome;
+use crate::nearline::tape_libraries::LibraryTask;
 use penstock_persistence::namespace::EntryId;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::repack::{RepackOrder, RepackStep};
@@ -59,7 +60,7 @@ impl TapeLibraries {
         self.care.mending = Some(TapeMoves::new(tape, true, Vec::new(), files));
     }
 
-    pub(super) fn go_on_moving(&mut self, now_ns: i64) -> Vec<TapeOrder> {
+    pub(super) fn go_on_moving(&mut self, now_ns: i64) -> Vec<LibraryTask> {
         let mut orders = self.ask_moves(MoveKind::Mending);
         orders.extend(self.ask_moves(MoveKind::Repack));
         if self.care.mending.as_ref().is_some_and(TapeMoves::is_done) {
@@ -77,7 +78,7 @@ impl TapeLibraries {
         orders
     }
 
-    fn ask_moves(&mut self, kind: MoveKind) -> Vec<TapeOrder> {
+    fn ask_moves(&mut self, kind: MoveKind) -> Vec<LibraryTask> {
         let (care, unreadable) = (&mut self.care, &self.engine.live().unreadable);
         let context = MoveContext {
             namespace: &self.namespace,
@@ -134,7 +135,7 @@ impl TapeLibraries {
         );
     }
 
-    pub(super) fn take_steps(&mut self, steps: Vec<RepackStep>) -> Vec<TapeOrder> {
+    pub(super) fn take_steps(&mut self, steps: Vec<RepackStep>) -> Vec<LibraryTask> {
         let mut orders = Vec::new();
         for step in steps {
             orders.extend(self.take_step(step));
@@ -142,7 +143,7 @@ impl TapeLibraries {
         orders
     }
 
-    fn take_step(&mut self, step: RepackStep) -> Vec<TapeOrder> {
+    fn take_step(&mut self, step: RepackStep) -> Vec<LibraryTask> {
         self.care.is_due = true;
         match step {
             RepackStep::OnDisk(_) => Vec::new(),
@@ -173,7 +174,7 @@ impl TapeLibraries {
         file: FileId,
         (old, to): (&TapeCopy, &TapeCopy),
         is_brought: bool,
-    ) -> Vec<TapeOrder> {
+    ) -> Vec<LibraryTask> {
         let id = EntryId(file.0);
         let what = "a file that was moved cannot be looked up; it stays where it is";
         let Some(found) = logged(what, self.namespace.tape_file(id)) else {
@@ -200,13 +201,13 @@ impl TapeLibraries {
             to: to.to_string(),
             is_brought,
         };
-        let mut orders = vec![TapeOrder::Tell(moved)];
+        let mut orders = vec![LibraryTask::Tell(moved)];
         orders.extend(self.mended(file, &old.tape));
         orders
     }
 
     /// The copy of a file on this tape counts for nothing any more.
-    fn mended(&mut self, file: FileId, tape: &TapeName) -> Vec<TapeOrder> {
+    fn mended(&mut self, file: FileId, tape: &TapeName) -> Vec<LibraryTask> {
         let unreadable = self.engine.live().unreadable.get(&file);
         match unreadable.is_some_and(|copy| copy.tape == *tape) {
             true => self.input(Input::CopyMended(file)),
