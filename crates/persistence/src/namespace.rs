@@ -48,8 +48,8 @@ pub use ledger::{
 };
 pub use ledger_reader::LedgerReader;
 pub use nearline::{
-    FileAwaiter, FileOnTape, RecallFile, RecallState, RememberedFailure, StoredStageRequest,
-    TAPE_REMOVAL_USUAL, TapeCopy, TapeFile, TapeRemoval,
+    FileAwaiter, FileOnTape, RecallFacts, RecallState, RememberedFailure, StoredStageRequest,
+    TAPE_REMOVAL_USUAL, TapeCopyUri, TapeFile, TapeRemoval,
 };
 pub use nearline_change::{
     NearlineChange, NewStageRequest, PinQuota, RequestedFile, StageProblem, StageProgress,

@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 pub use trickle::TricklePolicy;
 use trickle::Trickles;
-pub use waiting::TapeWait;
+pub use waiting::QueueWait;
 
 /// In which order the files of one mount are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -349,7 +349,7 @@ pub struct RequestEngine {
     /// What was decided last about tapes that were waited for. Empty while no drive can be given.
     decided: Vec<MountDecision>,
     /// Families that nothing can be written of now, although there is a tape for them.
-    held: BTreeMap<FamilyName, TapeWait>,
+    held: BTreeMap<FamilyName, QueueWait>,
     trickles: Trickles,
     /// When a tape that is not worth a mount now will be.
     next_worth_ns: Option<i64>,

@@ -235,16 +235,16 @@ pub struct TapeOrderArgs {
     #[arg(long)]
     pub model: Option<String>,
     /// How the order is found.
-    #[arg(long, value_enum, default_value_t = TapePolicy::Best)]
-    pub policy: TapePolicy,
+    #[arg(long, value_enum, default_value_t = OrderPolicyArg::Best)]
+    pub policy: OrderPolicyArg,
     /// What is to become small.
-    #[arg(long, value_enum, default_value_t = TapeGoal::DriveTime)]
-    pub goal: TapeGoal,
+    #[arg(long, value_enum, default_value_t = OrderGoalArg::DriveTime)]
+    pub goal: OrderGoalArg,
 }
 
 /// How an order is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TapePolicy {
+pub enum OrderPolicyArg {
     /// As the files stand in the list.
     Fifo,
     /// From the beginning of the tape to its end.
@@ -267,7 +267,7 @@ pub enum TapePolicy {
 
 /// What an order is to make small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TapeGoal {
+pub enum OrderGoalArg {
     /// The time of the drive.
     DriveTime,
     /// The mean time that requests wait.

@@ -33,7 +33,7 @@ pub const TAPE_REMOVAL_USUAL: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// A copy on tape.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapeCopy {
+pub struct TapeCopyUri {
     /// As the tape system names it.
     pub uri: String,
     pub at: Timestamp,
@@ -48,11 +48,11 @@ pub struct FileOnTape {
     pub owner: Option<UserName>,
     pub created: Timestamp,
     pub properties: Vec<DeadProperty>,
-    pub copies: Vec<TapeCopy>,
+    pub copies: Vec<TapeCopyUri>,
 }
 
 impl FileOnTape {
-    pub(super) fn new(told: &FileEntry, copies: Vec<TapeCopy>) -> FileOnTape {
+    pub(super) fn new(told: &FileEntry, copies: Vec<TapeCopyUri>) -> FileOnTape {
         FileOnTape {
             id: told.id,
             size: told.size,
@@ -84,7 +84,7 @@ pub struct TapeFile {
     /// Where it is on disk.
     pub pool: Option<PoolName>,
     pub archival: Archival,
-    pub copies: Vec<TapeCopy>,
+    pub copies: Vec<TapeCopyUri>,
 }
 
 /// A file, and who waits for it.
@@ -94,12 +94,12 @@ pub struct RecallState {
     /// One of those who wait for it; `None`: nobody waits.
     pub awaited: Option<FileAwaiter>,
     /// `None`: it is gone.
-    pub file: Option<RecallFile>,
+    pub file: Option<RecallFacts>,
 }
 
 /// What of a file decides whether it is to be brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecallFile {
+pub struct RecallFacts {
     pub size: Bytes,
     /// Where it is on disk.
     pub pool: Option<PoolName>,
@@ -223,7 +223,7 @@ impl Batch<'_> {
         let Some(found) = tape_file(self.connection, file)? else {
             return self.archived_in_vain(file, uris, at);
         };
-        let copies = uris.iter().cloned().map(|uri| TapeCopy { uri, at });
+        let copies = uris.iter().cloned().map(|uri| TapeCopyUri { uri, at });
         self.insert_copies(file, &copies.collect::<Vec<_>>())?;
         self.connection
             .prepare_cached("UPDATE entry SET archival = ?2 WHERE id = ?1")?
@@ -241,8 +241,8 @@ impl Batch<'_> {
     }
 
     /// Refused when another file has one of them: at most one of the two is there.
-    fn insert_copies(&self, file: EntryId, copies: &[TapeCopy]) -> Result<(), ChangeError> {
-        for TapeCopy { uri, .. } in copies {
+    fn insert_copies(&self, file: EntryId, copies: &[TapeCopyUri]) -> Result<(), ChangeError> {
+        for TapeCopyUri { uri, .. } in copies {
             if let Some(other) = self.other_file_with(uri, file)? {
                 let uri = uri.clone();
                 return Err(ChangeRefusal::CopyOfAnother { uri, other }.into());
@@ -549,11 +549,14 @@ fn tape_file(connection: &Connection, file: EntryId) -> rusqlite::Result<Option<
         .optional()
 }
 
-pub(super) fn copies_of(connection: &Connection, file: EntryId) -> rusqlite::Result<Vec<TapeCopy>> {
+pub(super) fn copies_of(
+    connection: &Connection,
+    file: EntryId,
+) -> rusqlite::Result<Vec<TapeCopyUri>> {
     let mut query = connection
         .prepare_cached("SELECT uri, at_ms FROM tape_copy WHERE entry = ?1 ORDER BY number")?;
     let rows = query.query_map([stored(file)], |row| {
-        Ok(TapeCopy {
+        Ok(TapeCopyUri {
             uri: row.get(0)?,
             at: Timestamp(row.get(1)?),
         })
@@ -588,7 +591,7 @@ impl Namespace {
             let state = |id: &EntryId| {
                 let awaiter = awaited.query_row([stored(*id)], staging::awaiter_of_row);
                 let file = find.query_row([stored(*id)], |row| {
-                    Ok(RecallFile {
+                    Ok(RecallFacts {
                         size: Bytes(unsigned(row.get(0)?)),
                         pool: row.get::<_, Option<String>>(1)?.map(PoolName::new),
                         archival: archival_of(row.get(2)?),

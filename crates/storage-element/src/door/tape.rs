@@ -5,7 +5,7 @@ use super::answer::{Problem, Reply, Response, json_answer, written_json_answer};
 use super::document_body::{body_too_large, known_length, read_body};
 use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
 use super::locality::locality;
-use super::reserved::{self, TapePlace};
+use super::reserved::{self, TapeResource};
 use super::{tape_accounts, tape_system};
 use crate::nearline::{Nearline, Submission, SubmittedFile};
 use http::header::{HOST, LOCATION};
@@ -77,7 +77,7 @@ pub(super) async fn answer(
     door: &Door,
     connection: &mut Connection,
     call: &Call<'_>,
-    place: TapePlace,
+    place: TapeResource,
 ) -> Result<Reply, Problem> {
     let Some(nearline) = door.storage.nearline() else {
         return Err(Problem::new(
@@ -85,7 +85,7 @@ pub(super) async fn answer(
             "this storage element has no tape system",
         ));
     };
-    if place == TapePlace::Metrics && nearline.config.has_public_metrics {
+    if place == TapeResource::Metrics && nearline.config.has_public_metrics {
         return match call.request.method {
             Method::GET | Method::HEAD => tape_accounts::metrics(door, nearline).await,
             _ => Err(Problem::method_of(
@@ -101,30 +101,30 @@ pub(super) async fn answer(
     let files_max = nearline.config.stage_files_max;
     let method = call.request.method.clone();
     match (place, method) {
-        (TapePlace::Stages, Method::POST) => {
+        (TapeResource::Stages, Method::POST) => {
             let order = read_order(connection, nearline, call).await?;
             stage(door, nearline, call, &order.body).await
         }
-        (TapePlace::Stage(id), Method::GET | Method::HEAD) => {
+        (TapeResource::Stage(id), Method::GET | Method::HEAD) => {
             let _working = turn_of(&nearline.turns.working, call).await?;
             let answer = progress(door, nearline, call, &id)?;
             tell_in_turn(nearline, call, answer).await
         }
-        (TapePlace::Stage(id), Method::DELETE) => {
+        (TapeResource::Stage(id), Method::DELETE) => {
             let _working = turn_of(&nearline.turns.working, call).await?;
             forget(door, nearline, call, id).await
         }
-        (TapePlace::Cancel(id), Method::POST) => {
+        (TapeResource::Cancel(id), Method::POST) => {
             let order = read_order(connection, nearline, call).await?;
             let paths = parse_paths(&order.body, files_max)?;
             cancel(door, nearline, call, id, &paths).await
         }
-        (TapePlace::Release(id), Method::POST) => {
+        (TapeResource::Release(id), Method::POST) => {
             let order = read_order(connection, nearline, call).await?;
             let paths = parse_paths(&order.body, files_max)?;
             release(door, nearline, call, id, &paths).await
         }
-        (TapePlace::ArchiveInfo, Method::POST) => {
+        (TapeResource::ArchiveInfo, Method::POST) => {
             let order = read_order(connection, nearline, call).await?;
             let paths = parse_paths(&order.body, files_max)?;
             let (mut places, mut pace) = (Vec::with_capacity(paths.len()), LookupPace::default());
@@ -137,26 +137,29 @@ pub(super) async fn answer(
             tell_in_turn(nearline, call, answer).await
         }
         (
-            place @ (TapePlace::DataSets | TapePlace::Account | TapePlace::Metrics),
+            place @ (TapeResource::DataSets | TapeResource::Account | TapeResource::Metrics),
             Method::GET | Method::HEAD,
         ) => {
             door.administrator(connection.is_tls(), call.caller, "the tape system")?;
             let query = call.request.query().unwrap_or_default();
             match place {
-                TapePlace::DataSets => tape_accounts::data_sets(door, nearline, query).await,
-                TapePlace::Account => tape_accounts::account(door, nearline, query).await,
+                TapeResource::DataSets => tape_accounts::data_sets(door, nearline, query).await,
+                TapeResource::Account => tape_accounts::account(door, nearline, query).await,
                 _ => tape_accounts::metrics(door, nearline).await,
             }
         }
-        (place @ (TapePlace::Status | TapePlace::OkToStop(_)), Method::GET | Method::HEAD)
-        | (place @ TapePlace::Repack(_), Method::POST | Method::DELETE)
+        (
+            place @ (TapeResource::Status | TapeResource::OkToStop(_)),
+            Method::GET | Method::HEAD,
+        )
+        | (place @ TapeResource::Repack(_), Method::POST | Method::DELETE)
         | (
-            place @ (TapePlace::Retry
-            | TapePlace::Drive(_)
-            | TapePlace::Tape(_)
-            | TapePlace::Verify(_)
-            | TapePlace::Relabel(_)
-            | TapePlace::Background),
+            place @ (TapeResource::Retry
+            | TapeResource::Drive(_)
+            | TapeResource::Tape(_)
+            | TapeResource::Verify(_)
+            | TapeResource::Relabel(_)
+            | TapeResource::Background),
             Method::POST,
         ) => {
             door.administrator(connection.is_tls(), call.caller, "the tape system")?;

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
 use penstock_model::{ProblemCode, Timestamp};
 use penstock_persistence::namespace::{
-    Change, ChangeError, ChangeReport, EntryId, NearlineChange, TAPE_REMOVAL_USUAL, TapeCopy,
+    Change, ChangeError, ChangeReport, EntryId, NearlineChange, TAPE_REMOVAL_USUAL, TapeCopyUri,
 };
 use retrying::Retries;
 use std::collections::{BTreeMap, VecDeque};
@@ -414,7 +414,7 @@ impl<S: TapeSystem> Driver<S> {
         *self.status.lock() = status;
     }
 
-    pub(super) fn has_readable_copy(&self, copies: &[TapeCopy]) -> bool {
+    pub(super) fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool {
         self.system.has_readable_copy(copies)
     }
 

@@ -13,7 +13,9 @@ use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
 use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
 use penstock_model::{Archival, Timestamp};
-use penstock_persistence::namespace::{EntryId, NamespaceError, TapeCopy, TapeFile, TapeRemoval};
+use penstock_persistence::namespace::{
+    EntryId, NamespaceError, TapeCopyUri, TapeFile, TapeRemoval,
+};
 use penstock_tape::hsm_queue::{
     HsmCommand, HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmFaultSource, HsmGet,
     HsmIncident, HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget,
@@ -408,7 +410,7 @@ impl TapeSystem for HsmProgram {
     }
 
     /// Of tapes behind a program nothing is known.
-    fn has_readable_copy(&self, copies: &[TapeCopy]) -> bool {
+    fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool {
         !copies.is_empty()
     }
 

@@ -32,9 +32,7 @@ use crate::tape_operator::OperatorOrder;
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::Timestamp;
-use penstock_persistence::namespace::{
-    EntryId, Namespace, TapeCopy as StoredCopy, TapeFile, TapeRemoval,
-};
+use penstock_persistence::namespace::{EntryId, Namespace, TapeCopyUri, TapeFile, TapeRemoval};
 use penstock_tape::drive_pool::{DownReason, DriveState};
 use penstock_tape::live_set::RequestTarget;
 use penstock_tape::record::{Record, TapeState};
@@ -553,7 +551,7 @@ impl TapeSystem for TapeLibraries {
     }
 
     /// A tape that is broken, disabled or not configured any more is none of those that can be read.
-    fn has_readable_copy(&self, copies: &[StoredCopy]) -> bool {
+    fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool {
         let mut known = copies.iter().filter_map(|copy| CopyUri::parse(&copy.uri));
         known.any(|uri| self.engine.live().is_readable(&uri.copy.tape))
     }

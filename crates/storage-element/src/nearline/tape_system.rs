@@ -6,7 +6,7 @@ use super::driver_task::{DriverTask, Forecast, RecallEnd, TapeGet, TapeOutcome, 
 use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
-use penstock_persistence::namespace::{EntryId, TapeCopy, TapeFile, TapeRemoval};
+use penstock_persistence::namespace::{EntryId, TapeCopyUri, TapeFile, TapeRemoval};
 use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub(super) trait TapeSystem: Sized + Send + 'static {
     fn is_getting(&self, file: EntryId) -> bool;
 
     /// Whether one of these copies can be read, as far as it is known of tapes.
-    fn has_readable_copy(&self, copies: &[TapeCopy]) -> bool;
+    fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool;
 
     /// Whether what it takes is compared with what was written while it is read.
     fn compares_puts(&self) -> bool {

@@ -2,7 +2,7 @@
 //! library.
 
 use super::mounting::Demand;
-use super::{Effect, RequestEngine, TapeWait, Turnout};
+use super::{Effect, QueueWait, RequestEngine, Turnout};
 use crate::data_set::HintVerdict;
 use crate::drive_pool::{DriveState, MountPurpose};
 use crate::live_set::{ArchiveEntry, ArchiveGroup, LiveSet, OpenDataSet};
@@ -320,12 +320,12 @@ impl RequestEngine {
             }
         }
         if let Some(until_ns) = first_ready_ns.filter(|_| !is_any_ready) {
-            let wait = TapeWait::Collecting { until_ns };
+            let wait = QueueWait::Collecting { until_ns };
             demand.held.insert(family.clone(), wait);
         }
         for (library, sum) in by_library {
             let Some(tape) = tapes.next(family, &library, sum.first_bytes) else {
-                demand.held.insert(family.clone(), TapeWait::TapesInDrives);
+                demand.held.insert(family.clone(), QueueWait::TapesInDrives);
                 continue;
             };
             let may = self.has_room(now_ns, &library) && self.may_mount(now_ns, &library, probes);

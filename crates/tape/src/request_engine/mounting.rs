@@ -1,6 +1,6 @@
 //! Tapes into drives and out of them.
 
-use super::{Effect, RequestEngine, TapeIncident, TapeWait, Turnout};
+use super::{Effect, QueueWait, RequestEngine, TapeIncident, Turnout};
 use crate::drive_pool::{DriveClass, DriveState, DriveWork, MountPurpose};
 use crate::live_set::RecallEntry;
 use crate::mount_decision::{
@@ -21,7 +21,7 @@ pub(super) struct Demand {
     /// Families for which no tape is left.
     pub(super) without_tape: BTreeSet<FamilyName>,
     /// Families that nothing can be written of now, although there is a tape for them.
-    pub(super) held: BTreeMap<FamilyName, TapeWait>,
+    pub(super) held: BTreeMap<FamilyName, QueueWait>,
     /// When the first of what is still waited for may be written.
     next_ready_ns: Option<i64>,
 }

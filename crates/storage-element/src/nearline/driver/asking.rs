@@ -7,7 +7,7 @@ use crate::nearline::recall::room_for_recall;
 use crate::nearline::tape_system::TapeSystem;
 use penstock_model::{Archival, PoolName, ProblemCode, VoName};
 use penstock_persistence::namespace::{
-    EntryId, FileAwaiter, NearlineChange, RecallFile, RecallState, StageProblem, TapeFile,
+    EntryId, FileAwaiter, NearlineChange, RecallFacts, RecallState, StageProblem, TapeFile,
 };
 use penstock_tape::data_set::HintSource;
 use penstock_tape::request::{FamilyName, VoName as TapeVo};
@@ -151,7 +151,7 @@ impl<S: TapeSystem> Driver<S> {
     }
 
     /// It is on no disk, or in a pool that is away for long.
-    fn is_to_be_brought(&self, file: &RecallFile) -> bool {
+    fn is_to_be_brought(&self, file: &RecallFacts) -> bool {
         file.pool.as_ref().is_none_or(|pool| {
             let is_on_tape = file.archival == Archival::Cached && !file.uris.is_empty();
             is_on_tape && self.is_given_up(pool)
@@ -258,7 +258,7 @@ impl<S: TapeSystem> Driver<S> {
     }
 }
 
-fn get_of(id: EntryId, file: RecallFile, awaiter: FileAwaiter) -> TapeGet {
+fn get_of(id: EntryId, file: RecallFacts, awaiter: FileAwaiter) -> TapeGet {
     let vo = awaiter.vo.as_ref();
     TapeGet {
         file: id,

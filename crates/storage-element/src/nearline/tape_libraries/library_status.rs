@@ -15,7 +15,7 @@ use penstock_tape::live_set::LiveSet;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::record::TapeState;
 use penstock_tape::request::FamilyName;
-use penstock_tape::request_engine::TapeWait;
+use penstock_tape::request_engine::QueueWait;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -336,7 +336,7 @@ fn families(libraries: &TapeLibraries, times: &Times) -> Vec<FamilyStatus> {
 fn counts(libraries: &TapeLibraries, times: &Times) -> TapeCounts {
     let live = libraries.engine.live();
     let waits = libraries.engine.archive_waits();
-    let is_collecting = |family| matches!(waits.get(family), Some(TapeWait::Collecting { .. }));
+    let is_collecting = |family| matches!(waits.get(family), Some(QueueWait::Collecting { .. }));
     let (mut archives, mut recalls) = (WorkCounts::default(), WorkCounts::default());
     let mut collecting = TapeAmount::default();
     for entry in live.archives.values().filter(|entry| !entry.is_background) {
