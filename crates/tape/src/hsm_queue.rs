@@ -21,7 +21,7 @@ mod record;
 mod watch;
 mod work;
 
-pub use counts::{HsmAmount, HsmCounts, HsmKindCounts};
+pub use counts::{HsmCounts, HsmKindCounts};
 pub use entry::{HsmEntry, HsmOutage, HsmPause, HsmRank, HsmRun, HsmStage};
 pub use fault::{DiskFault, HsmExitCode};
 pub use incident::{HsmIncident, HsmIncidentEnd};

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregate;
+pub mod amount;
 mod as_pairs;
 pub mod calibration;
 pub mod cartridge;

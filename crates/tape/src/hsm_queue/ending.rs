@@ -1,6 +1,5 @@
 //! What a command leaves when it ends: who is told, what is tried again and when, and whether the HSM as a whole is at fault.
 
-use super::counts::HsmAmount;
 use super::entry::{HsmEntry, HsmRun};
 use super::fault::{HsmExitCode, fault_of};
 use super::incident::HsmIncident;
@@ -10,6 +9,7 @@ use super::work::{
     HsmTarget, HsmUri,
 };
 use super::{HsmEffect, HsmQueue, Turnout};
+use crate::amount::TapeAmount;
 
 impl HsmQueue {
     pub(super) fn ended(
@@ -257,7 +257,7 @@ impl HsmQueue {
         let before = before.map_or((0, 0), |outage| (outage.files, outage.bytes));
         self.keep(out, HsmRecord::Resumed { kind, files, bytes });
         if self.live.outage.is_none() {
-            let waited = HsmAmount {
+            let waited = TapeAmount {
                 files: before.0 + files,
                 bytes: before.1 + bytes,
             };

@@ -106,8 +106,8 @@ impl<S: TapeSystem> Driver<S> {
                 continue;
             };
             match is_put {
-                true => counts.archives.delayed.add(size),
-                false => counts.recalls.delayed.add(size),
+                true => counts.archives.delayed.add(size.0),
+                false => counts.recalls.delayed.add(size.0),
             }
         }
     }
