@@ -34,6 +34,7 @@ pub mod relabel;
 pub mod repack;
 pub mod request;
 pub mod request_engine;
+mod stored_kind;
 pub mod tape_care;
 pub mod watchdog;
 

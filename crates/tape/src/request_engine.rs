@@ -27,7 +27,7 @@ use crate::live_set::{ArchiveGroup, LiveSet, RequestTarget};
 use crate::locate::SECOND_NS;
 use crate::mount_decision::{MountDecision, MountPolicy, MountTarget};
 use crate::order::OrderEffort;
-use crate::record::{Record, Tape, TapeState};
+use crate::record::{DriveRecord, Record, Tape, TapeState};
 use crate::relabel::{RelabelOrder, RelabelRefusal, TapeUse, may_relabel};
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
@@ -543,7 +543,7 @@ impl RequestEngine {
                     let why = *why;
                     self.keep(
                         out,
-                        Record::DriveFreed {
+                        DriveRecord::DriveFreed {
                             at_ns: now_ns,
                             drive: drive.clone(),
                         },
@@ -626,7 +626,8 @@ impl RequestEngine {
     }
 
     /// Records something, which changes the state.
-    fn keep(&mut self, out: &mut Turnout, record: Record) {
+    fn keep(&mut self, out: &mut Turnout, record: impl Into<Record>) {
+        let record = record.into();
         self.live.apply(&record);
         out.records.push(record);
     }

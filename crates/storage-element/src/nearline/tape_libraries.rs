@@ -35,7 +35,7 @@ use penstock_model::Timestamp;
 use penstock_persistence::namespace::{EntryId, Namespace, TapeCopyUri, TapeFile, TapeRemoval};
 use penstock_tape::drive_pool::{DownReason, DriveState};
 use penstock_tape::live_set::RequestTarget;
-use penstock_tape::record::{Record, TapeState};
+use penstock_tape::record::{DriveRecord, Record, TapeState};
 use penstock_tape::request::{
     ArchiveRequest, ArchiveWishes, Asker, DriveName, FileId, LibraryName, ReadPurpose,
     RecallRequest, RequestId, RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
@@ -238,12 +238,12 @@ impl TapeLibraries {
     }
 
     fn note_read_over(&mut self, record: &Record) {
-        if let Record::ReadBegun {
+        if let Record::Drive(DriveRecord::ReadBegun {
             over_bytes,
             is_compared: false,
             file,
             ..
-        } = record
+        }) = record
         {
             // What an earlier try read over was for nothing.
             self.over_bytes.remove(file);

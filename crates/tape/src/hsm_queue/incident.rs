@@ -1,6 +1,6 @@
 //! What a person should look at: one incident for each cause, however many files it concerns.
 
-use super::record::HsmRecord;
+use super::record::HsmOutageRecord;
 use super::work::{HsmCommandId, HsmFault, HsmKind, HsmTarget};
 use super::{HsmEffect, HsmQueue, Turnout};
 use crate::amount::TapeAmount;
@@ -116,7 +116,7 @@ impl HsmQueue {
         let outage = self.live.outage.as_ref();
         let paused = outage.and_then(|outage| Some((outage, outage.pauses.get(&kind)?)));
         if let Some((outage, pause)) = paused {
-            let record = HsmRecord::Paused {
+            let record = HsmOutageRecord::Paused {
                 at_ns: now_ns,
                 kind,
                 probe_ns: now_ns,

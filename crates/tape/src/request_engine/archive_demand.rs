@@ -7,7 +7,7 @@ use crate::data_set::HintVerdict;
 use crate::drive_pool::{DriveState, MountPurpose};
 use crate::live_set::{ArchiveEntry, ArchiveGroup, LiveSet, OpenDataSet};
 use crate::mount_decision::{MountCandidate, MountTarget};
-use crate::record::Record;
+use crate::record::{DriveRecord, Record};
 use crate::request::{FamilyName, FileId, LibraryName, TapeName, VoName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -192,7 +192,8 @@ impl RequestEngine {
     }
 
     /// Keeps that a drive has begun files of one group. They leave what is counted of it, so that it is not counted again for each.
-    pub(super) fn keep_begun(&mut self, files: &[FileId], begun: Record, out: &mut Turnout) {
+    pub(super) fn keep_begun(&mut self, files: &[FileId], begun: DriveRecord, out: &mut Turnout) {
+        let begun = Record::Drive(begun);
         let first = files.first().and_then(|file| self.live.archives.get(file));
         let place = first.map(|entry| (entry.family.clone(), entry.group()));
         let live = &self.live;

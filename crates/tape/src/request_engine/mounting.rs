@@ -6,7 +6,7 @@ use crate::live_set::RecallEntry;
 use crate::mount_decision::{
     DriveSupply, MountCandidate, MountDecision, MountTarget, MountWait, decide_mounts, worth_at_ns,
 };
-use crate::record::Record;
+use crate::record::{DriveRecord, Record};
 use crate::request::{
     DriveName, FamilyName, FileId, LibraryName, TapeErrorScope, TapeName, VoName,
 };
@@ -39,7 +39,7 @@ impl RequestEngine {
         let Some(DriveState::Mounting { .. }) = self.state(drive) else {
             return;
         };
-        let ready = Record::MountReady {
+        let ready = DriveRecord::MountReady {
             at_ns: now_ns,
             drive: drive.clone(),
         };
@@ -86,7 +86,7 @@ impl RequestEngine {
         if let Some(DriveState::Dismounting { .. }) = self.state(drive) {
             self.keep(
                 out,
-                Record::DriveFreed {
+                DriveRecord::DriveFreed {
                     at_ns: now_ns,
                     drive: drive.clone(),
                 },
@@ -103,7 +103,7 @@ impl RequestEngine {
         let Some(tape) = state.and_then(DriveState::tape).cloned() else {
             return;
         };
-        let begun = Record::DismountBegun {
+        let begun = DriveRecord::DismountBegun {
             at_ns: now_ns,
             drive: drive.clone(),
         };
@@ -176,7 +176,7 @@ impl RequestEngine {
                     }
                     let (drive, tape) = (drive.clone(), tape.clone());
                     self.watchdog.begin(now_ns, &drive);
-                    let begun = Record::MountBegun {
+                    let begun = DriveRecord::MountBegun {
                         at_ns: now_ns,
                         drive: drive.clone(),
                         tape: tape.clone(),
