@@ -23,12 +23,12 @@ pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
 use super::driver_task::{Forecast, RecallEnd, TapeGet, TapeOutcome, TapePut};
-use super::tape_system::{ReplySender, TapeSystem, TaskOf};
+use super::tape_system::{TapeSystem, TaskOf};
 use super::wording::{COPY_NOT_UNDERSTOOD, library_incident, log_begin, log_end};
 use crate::clock::BelievedClock;
 use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
-use crate::tape_operator::OperatorOrder;
+use crate::tape_operator::{OperatorOrder, ReplySender};
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::Timestamp;

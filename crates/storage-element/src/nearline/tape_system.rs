@@ -5,15 +5,11 @@ use super::NearlineStatus;
 use super::driver_task::{DriverTask, Forecast, RecallEnd, TapeGet, TapeOutcome, TapePut};
 use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
-use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
+use crate::tape_operator::{OperatorError, OperatorOrder, ReplySender};
 use penstock_persistence::namespace::{EntryId, TapeCopyUri, TapeFile, TapeRemoval};
 use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
-use tokio::sync::oneshot;
-
-/// Where the answer to an operator's order goes.
-pub(super) type ReplySender = oneshot::Sender<Result<OperatorReply, OperatorError>>;
 
 /// A task for the driver of this tape system.
 pub(super) type TaskOf<S> = DriverTask<<S as TapeSystem>::Try, <S as TapeSystem>::Work>;

@@ -2,8 +2,7 @@
 
 use super::catalogue::may_stop;
 use super::{LibraryTask, TapeLibraries, accounting};
-use crate::nearline::tape_system::ReplySender;
-use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
+use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply, ReplySender};
 use penstock_tape::drive_pool::DriveState;
 use penstock_tape::mount_account::tape_metrics;
 use penstock_tape::ok_to_stop::StopTarget;
