@@ -16,7 +16,9 @@ use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
 use crate::mount_account::MountLedger;
 use crate::record::{DriveRecord, Record, Tape, TapeState};
-use crate::request::{DriveName, FamilyName, FileId, LibraryId, LibraryName, RequestId, TapeName};
+use crate::request::{
+    DriveName, FamilyName, FileId, LibraryId, LibraryName, RequestId, RequestOutcome, TapeName,
+};
 use crate::tape_care::{TapeCare, UnreadableCopy};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -58,6 +60,8 @@ pub struct LiveSet {
     pub recalls: BTreeMap<FileId, RecallEntry>,
     pub archives: BTreeMap<FileId, ArchiveEntry>,
     pub requests: BTreeMap<RequestId, RequestTarget>,
+    /// How requests end that may not have been told.
+    pub settled: BTreeMap<RequestId, RequestOutcome>,
     /// By the moment at which they end.
     pub leases: BTreeSet<(i64, RequestId)>,
     /// Files to be read that no drive reads now.
@@ -180,9 +184,15 @@ impl LiveSet {
             Record::ArchiveAsked { at_ns, request } => self.add_archive(*at_ns, request),
             Record::ArchiveChanged { at_ns, request } => self.change_archive(*at_ns, request),
             Record::LeaseRenewed { request, lease_ns } => self.renew(*request, *lease_ns),
+            Record::RequestSettled { request, outcome } => {
+                self.settle(*request, outcome);
+                self.settled.insert(*request, outcome.clone());
+            }
             Record::RequestEnded { request, outcome } => {
-                self.note_verification(*request, outcome);
-                self.end(*request);
+                if let Some(outcome) = outcome {
+                    self.settle(*request, outcome);
+                }
+                self.settled.remove(request);
             }
             Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
             Record::CopyUnreadable { file, copy } => self.add_unreadable(*file, copy),
@@ -489,6 +499,11 @@ impl LiveSet {
             asker.lease_ns = lease_ns;
             self.leases.insert((lease_ns, request));
         }
+    }
+
+    fn settle(&mut self, request: RequestId, outcome: &RequestOutcome) {
+        self.note_verification(request, outcome);
+        self.end(request);
     }
 
     /// A request is over. A file that nobody asks for any more leaves its queue; one that a drive has stays until that is done.

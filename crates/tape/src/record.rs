@@ -151,9 +151,17 @@ pub enum Record {
         request: RequestId,
         lease_ns: i64,
     },
-    RequestEnded {
+    /// How a request ends is certain. It has not been told, or that is not known.
+    RequestSettled {
         request: RequestId,
         outcome: RequestOutcome,
+    },
+    /// It has been told.
+    RequestEnded {
+        request: RequestId,
+        /// In records of before, which settled it by this, and took it as told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcome: Option<RequestOutcome>,
     },
     /// A copy cannot be read; the next one takes its place.
     CopyFailed {
@@ -393,9 +401,11 @@ mod tests {
         r#"{"DriveRemoved":{"at_ns":16,"drive":"d"}}"#,
     ];
     /// Others.
-    const OF_OTHERS: [&str; 4] = [
+    const OF_OTHERS: [&str; 6] = [
         r#"{"LibraryPaused":{"library":"l","since_ns":1,"probe_ns":2,"pause_ns":3}}"#,
         r#"{"TapeFilled":{"tape":"t"}}"#,
+        r#"{"RequestSettled":{"request":7,"outcome":"Recalled"}}"#,
+        r#"{"RequestEnded":{"request":7}}"#,
         r#"{"RequestEnded":{"request":7,"outcome":"Recalled"}}"#,
         r#"{"BackgroundHeld":{"until_ns":4}}"#,
     ];

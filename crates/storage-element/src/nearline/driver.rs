@@ -235,12 +235,15 @@ impl<S: TapeSystem> Driver<S> {
         }
     }
 
-    /// Keeps records. When all are replaced by what they make up, those of orders that follow are in that already: to keep them once
-    /// more would have them happen twice.
+    /// Keeps records. When all are replaced by what they make up, those of tasks that follow are in that already: to keep them once
+    /// more would have them happen twice. What is to be told first may be told already as far as they go: then they are only added to.
     async fn persist(&mut self, records: Vec<String>, following: &mut VecDeque<TaskOf<S>>) {
         self.journal_records += records.len();
         let live = self.system.live_requests();
-        let change = match self.journal_records > JOURNAL_RECORDS_MAX + 4 * live {
+        let mut tells = following.iter();
+        let is_to_tell = tells.any(|task| matches!(task, DriverTask::Tell(_)));
+        let is_long = self.journal_records > JOURNAL_RECORDS_MAX + 4 * live;
+        let change = match is_long && !is_to_tell {
             true => {
                 following.retain(|order| !matches!(order, DriverTask::Persist(_)));
                 let kept = self.system.records();

@@ -419,6 +419,7 @@ impl TapeSystem for TapeLibraries {
         self.know_incidents();
         let effects = self.engine.resume(self.newest_ns);
         orders.extend(self.orders(effects));
+        orders.extend(self.take_ended());
         // What nobody waits for is asked for anew.
         let requests = self.engine.live().requests.keys();
         let background = requests.filter(|request| RequestKind::parse(**request).0.is_background());

@@ -26,6 +26,7 @@ use penstock_model::Timestamp;
 use penstock_persistence::namespace::{NamespaceError, TAPE_REMOVAL_USUAL};
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::relabel::RelabelRefusal;
+use penstock_tape::repack::RepackStep;
 use penstock_tape::request::{FileId, RequestId, RequestOutcome, TapeName};
 use penstock_tape::request_engine::Input;
 use penstock_tape::tape_care::CareStep;
@@ -266,14 +267,14 @@ impl TapeLibraries {
 
     /// What has become of requests that nobody waits for. The engine has finished what it was told, since it may be told more here.
     pub(super) fn take_ended(&mut self) -> Vec<LibraryTask> {
-        let mut orders = Vec::new();
+        let mut steps = Vec::new();
         while let Some((request, outcome)) = self.care.ended.pop_front() {
-            orders.extend(self.take_end(request, &outcome));
+            steps.extend(self.take_end(request, &outcome));
         }
-        orders
+        self.take_steps(steps)
     }
 
-    fn take_end(&mut self, request: RequestId, outcome: &RequestOutcome) -> Vec<LibraryTask> {
+    fn take_end(&mut self, request: RequestId, outcome: &RequestOutcome) -> Vec<RepackStep> {
         self.care.is_due = true;
         let (kind, file) = RequestKind::parse(request);
         if kind == RequestKind::Verification {
@@ -284,8 +285,15 @@ impl TapeLibraries {
         }
         let moves = self.care.moves_mut();
         let steps = moves.filter_map(|moves| moves.told(request, outcome));
-        let steps = steps.collect();
-        self.take_steps(steps)
+        let steps: Vec<RepackStep> = steps.collect();
+        match (kind, outcome) {
+            // It was moved before a restart, and is told only now.
+            (RequestKind::MoveWrite, RequestOutcome::Archived(copies)) if steps.is_empty() => {
+                let step = self.moved_before(FileId(file.0), copies);
+                step.into_iter().collect()
+            }
+            _ => steps,
+        }
     }
 }
 
