@@ -21,13 +21,13 @@ mod record;
 mod watch;
 mod work;
 
-pub use counts::{HsmAmount, HsmCounts, HsmKindCounts};
+pub use counts::{HsmCounts, HsmKindCounts};
 pub use entry::{HsmEntry, HsmOutage, HsmPause, HsmRank, HsmRun, HsmStage};
 pub use fault::{DiskFault, HsmExitCode};
 pub use incident::{HsmIncident, HsmIncidentEnd};
 pub use live_set::{CollectingFamily, HsmLiveSet};
 pub use policy::{HsmBatch, HsmLimits, HsmPolicy, HsmWidePattern};
-pub use record::HsmRecord;
+pub use record::{HsmCommandRecord, HsmOutageRecord, HsmRecord};
 pub use work::{
     HsmCommand, HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmGet, HsmKind, HsmOutcome,
     HsmPut, HsmRemove, HsmStop, HsmTarget, HsmUri, HsmWork,
@@ -174,11 +174,11 @@ impl HsmQueue {
         let mut out = Turnout::default();
         let runs: Vec<HsmCommandId> = self.live.runs.keys().copied().collect();
         for command in runs {
-            self.keep(&mut out, HsmRecord::CommandEnded { command });
+            self.keep(&mut out, HsmCommandRecord::CommandEnded { command });
         }
         let lost: Vec<HsmCommandId> = self.live.lost.keys().copied().collect();
         for command in lost {
-            self.keep(&mut out, HsmRecord::LostCommandGone { command });
+            self.keep(&mut out, HsmCommandRecord::LostCommandGone { command });
         }
         let entries = self.live.entries.iter();
         let left = entries
@@ -275,7 +275,8 @@ impl HsmQueue {
     }
 
     /// Records something, which changes the state.
-    fn keep(&mut self, out: &mut Turnout, record: HsmRecord) {
+    fn keep(&mut self, out: &mut Turnout, record: impl Into<HsmRecord>) {
+        let record = record.into();
         self.live.apply(&record);
         out.records.push(record);
     }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregate;
+pub mod amount;
 mod as_pairs;
 pub mod calibration;
 pub mod cartridge;
@@ -33,6 +34,7 @@ pub mod relabel;
 pub mod repack;
 pub mod request;
 pub mod request_engine;
+mod stored_kind;
 pub mod tape_care;
 pub mod watchdog;
 

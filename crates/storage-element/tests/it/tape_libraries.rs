@@ -15,7 +15,7 @@ use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{DriveName, LibraryName, TapeName};
 use penstock_tape::request_engine::TapePolicy;
 use penstock_tape_library::{LibraryDefinition, TapeDefinition};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -505,6 +505,80 @@ async fn records_that_are_old_cost_no_tape() {
         let got = site.send("GET", file, &[], b"").await;
         assert_eq!(got.text(), content);
     }
+}
+
+/// No tape is mounted to be written to.
+fn without_mounts(config: &mut StorageConfig) {
+    with_library(config, 0);
+    let tape = config.nearline.as_mut().expect("there");
+    let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
+        panic!("libraries");
+    };
+    libraries.policy.mount.archive_age_ns = Some(i64::from(FACTOR) * 3_600 * SECOND_NS);
+}
+
+/// More records of the engine, as a kill leaves them.
+fn append_records(site: &Path, records: &[Value]) {
+    let namespace = Namespace::open(&config(site).namespace).expect("opened");
+    let line = |record: &Value| json!({"library": {"at_ns": 1, "record": record}}).to_string();
+    let appended = NearlineChange::AppendJournal(records.iter().map(line).collect());
+    let appended = namespace.apply(Change::Nearline(appended));
+    appended.expect("written");
+}
+
+impl Site {
+    /// How many bytes all cartridges of the silo have.
+    fn cartridge_bytes(&self) -> u64 {
+        let cartridges = self.directory.path().join("tape/silo/cartridges");
+        let files = fs::read_dir(cartridges).expect("there");
+        let bytes = files.map(|file| file.expect("read").metadata().expect("read").len());
+        bytes.sum()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_a_kill_kept_from_the_namespace_is_told_and_nothing_is_written_again() {
+    let site = Site::with(without_mounts).await;
+    site.put("/tape/f", b"once on tape").await;
+    eventually("it is asked for", || {
+        let journal = site.storage.namespace().tape_journal().expect("readable");
+        journal.iter().any(|line| line.contains("ArchiveAsked"))
+    })
+    .await;
+    let file = site.storage.namespace().lookup(&path("/tape/f"));
+    let file = file.expect("readable").expect("there").id;
+    let written = site.cartridge_bytes();
+    let directory = site.close().await;
+    // Its sync has returned, and the service was killed before the namespace knew it.
+    let copy = json!({"tape": "silo-002", "begin_bytes": 7});
+    let settled = json!({"RequestSettled": {"request": file.0, "outcome": {"Archived": [copy]}}});
+    append_records(directory.path(), &[settled]);
+    let site = Site::again(directory, without_mounts).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let copies = || {
+        let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
+        copies.expect("readable")
+    };
+    let uri = "penstock-tape://silo/silo-002/7?size=12".to_owned();
+    assert_eq!(copies(), [(file, vec![uri])]);
+    assert_eq!(site.cartridge_bytes(), written);
+    // A copy that was made when a tape was emptied is told as well.
+    let directory = site.close().await;
+    let repack = json!({"repack_begun": {"order": "operator", "together": []}});
+    let copy = json!({"tape": "silo-003", "begin_bytes": 9});
+    let records = [
+        json!({"BackgroundHeld": {"until_ns": i64::MAX}}),
+        json!({"Care": {"at_ns": 1, "tape": "silo-002", "step": repack}}),
+        json!({"RequestSettled": {"request": file.0 | 3 << 60, "outcome": {"Archived": [copy]}}}),
+    ];
+    append_records(directory.path(), &records);
+    let site = Site::again(directory, without_mounts).await;
+    let uri = "penstock-tape://silo/silo-003/9?size=12".to_owned();
+    eventually("it is moved", || {
+        let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
+        copies.expect("readable") == [(file, vec![uri.clone()])]
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

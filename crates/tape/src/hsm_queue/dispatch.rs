@@ -2,7 +2,7 @@
 //! HSM as a whole does not work, one canary at a time.
 
 use super::entry::{HsmEntry, HsmPause, HsmRank, HsmStage};
-use super::record::HsmRecord;
+use super::record::{HsmCommandRecord, HsmRecord};
 use super::work::{HsmCommand, HsmCommandId, HsmKind, HsmTarget, HsmWork};
 use super::{HsmEffect, HsmQueue, Turnout};
 use crate::request::{FamilyName, FileId, VoName};
@@ -152,7 +152,7 @@ impl HsmQueue {
         };
         self.turns
             .insert((target.kind(), entry.vo.clone()), command.0);
-        let record = HsmRecord::CommandBegun {
+        let record = HsmCommandRecord::CommandBegun {
             at_ns: now_ns,
             command,
             target,

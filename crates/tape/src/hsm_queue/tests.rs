@@ -1,4 +1,5 @@
 use super::*;
+use crate::amount::TapeAmount;
 use crate::chance::Chance;
 use crate::request::{Asker, FamilyName, FileId};
 use std::collections::BTreeSet;
@@ -513,7 +514,7 @@ fn one_fault_over_many_files_is_one_incident_and_no_try_of_a_file() {
     assert!(lab.queue.live().pause(HsmKind::Put).is_none());
     assert_eq!(lab.running().len(), 10);
     let end = lab.closed()[0];
-    let waited = HsmAmount {
+    let waited = TapeAmount {
         files: 300,
         bytes: 300 * GB,
     };

@@ -1,6 +1,6 @@
 use super::*;
 use crate::drive_pool::MountPurpose;
-use crate::record::{Record, Tape};
+use crate::record::{DriveRecord, Record, Tape};
 use crate::request::{
     Asker, FileId, LibraryName, ReadPurpose, RecallRequest, RequestId, TapeCopy, VoName,
 };
@@ -53,12 +53,12 @@ fn a_tape_with_anything_that_counts_is_not_relabeled_whoever_orders_it() {
             library: LibraryName("l".into()),
             kind: "LTO-8".to_owned(),
         },
-        Record::MountBegun {
+        Record::Drive(DriveRecord::MountBegun {
             at_ns: 0,
             drive: DriveName("d".into()),
             tape: name("mounted"),
             purpose: MountPurpose::Recall,
-        },
+        }),
         Record::RecallAsked {
             at_ns: 0,
             request: RecallRequest {

@@ -5,7 +5,7 @@ use crate::args::{DoorArgs, TapeHoldArgs, TapeNameArgs, TapeRepackArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_field_tools::tape_api::TapeCare;
+use penstock_field_tools::tape_api::TapeCareDocument;
 use penstock_model::text::plural;
 use std::fmt::Write;
 use std::fs;
@@ -111,7 +111,7 @@ pub(super) async fn resume(
 }
 
 /// What is done, for people.
-pub(super) fn care_text(care: &TapeCare, out: &mut String) {
+pub(super) fn care_text(care: &TapeCareDocument, out: &mut String) {
     if let Some(until) = care.held_until {
         let _ = writeln!(
             out,

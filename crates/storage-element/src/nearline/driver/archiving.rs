@@ -3,6 +3,7 @@
 use super::Driver;
 use super::asking::Lookup;
 use crate::nearline::put_source::PutSource;
+use crate::nearline::tape_system::TapeSystem;
 use crate::nearline::{COMPARED_PER_POOL, NearlineContext};
 use penstock_model::{Archival, PoolName};
 use penstock_persistence::namespace::{
@@ -114,7 +115,7 @@ pub(super) async fn is_as_written(context: &NearlineContext, id: EntryId) -> boo
     matches!(read, Ok(Ok(Ok(()))))
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// The tape system has taken a file. Drives of libraries compare while they read; what a program has read nobody saw.
     pub(super) async fn archived(&mut self, id: EntryId, uris: Vec<String>) {
         if self.system.compares_puts() {

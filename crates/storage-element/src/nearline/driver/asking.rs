@@ -2,11 +2,12 @@
 
 use super::data_sets::PutMember;
 use super::{Driver, LOOK_WAIT, PAGE_FILES};
+use crate::nearline::driver_task::{TapeAccount, TapeGet, TapePut};
 use crate::nearline::recall::room_for_recall;
-use crate::nearline::tape_order::{TapeAccount, TapeGet, TapePut};
+use crate::nearline::tape_system::TapeSystem;
 use penstock_model::{Archival, PoolName, ProblemCode, VoName};
 use penstock_persistence::namespace::{
-    EntryId, FileAwaiter, NearlineChange, RecallFile, RecallState, StageProblem, TapeFile,
+    EntryId, FileAwaiter, NearlineChange, RecallFacts, RecallState, StageProblem, TapeFile,
 };
 use penstock_tape::data_set::HintSource;
 use penstock_tape::request::{FamilyName, VoName as TapeVo};
@@ -21,7 +22,7 @@ pub(in crate::nearline) enum Lookup {
     Unknown,
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// Files that are to be put on tape, as far as the namespace says so still.
     pub(super) async fn ask_puts(&mut self, files: Vec<EntryId>) {
         for page in files.chunks(PAGE_FILES) {
@@ -150,7 +151,7 @@ impl Driver {
     }
 
     /// It is on no disk, or in a pool that is away for long.
-    fn is_to_be_brought(&self, file: &RecallFile) -> bool {
+    fn is_to_be_brought(&self, file: &RecallFacts) -> bool {
         file.pool.as_ref().is_none_or(|pool| {
             let is_on_tape = file.archival == Archival::Cached && !file.uris.is_empty();
             is_on_tape && self.is_given_up(pool)
@@ -257,7 +258,7 @@ impl Driver {
     }
 }
 
-fn get_of(id: EntryId, file: RecallFile, awaiter: FileAwaiter) -> TapeGet {
+fn get_of(id: EntryId, file: RecallFacts, awaiter: FileAwaiter) -> TapeGet {
     let vo = awaiter.vo.as_ref();
     TapeGet {
         file: id,

@@ -3,6 +3,7 @@
 
 use super::Driver;
 use super::asking::Lookup;
+use crate::nearline::tape_system::TapeSystem;
 use crate::tape_counts::TapeCounts;
 use penstock_model::{Archival, Bytes};
 use penstock_persistence::namespace::EntryId;
@@ -88,7 +89,7 @@ impl Retries {
     }
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// Nothing was done for a file now.
     pub(super) fn ask_later(&mut self, file: EntryId) {
         let work = match self.tape_file(file) {
@@ -105,8 +106,8 @@ impl Driver {
                 continue;
             };
             match is_put {
-                true => counts.archives.delayed.add(size),
-                false => counts.recalls.delayed.add(size),
+                true => counts.archives.delayed.add(size.0),
+                false => counts.recalls.delayed.add(size.0),
             }
         }
     }

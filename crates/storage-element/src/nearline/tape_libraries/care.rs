@@ -19,13 +19,14 @@ use super::TapeLibraries;
 use super::catalogue::LiveBytes;
 use super::request_kind::RequestKind;
 use crate::config::{ArchiveClasses, TapeCareConfig};
-use crate::nearline::tape_order::TapeOrder;
+use crate::nearline::tape_libraries::LibraryTask;
 use listing::{ListedFile, list, prefix_of};
 use moves::TapeMoves;
 use penstock_model::Timestamp;
 use penstock_persistence::namespace::{NamespaceError, TAPE_REMOVAL_USUAL};
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::relabel::RelabelRefusal;
+use penstock_tape::repack::RepackStep;
 use penstock_tape::request::{FileId, RequestId, RequestOutcome, TapeName};
 use penstock_tape::request_engine::Input;
 use penstock_tape::tape_care::CareStep;
@@ -167,7 +168,7 @@ fn logged<T>(what: &str, found: Result<T, NamespaceError>) -> Option<T> {
 
 impl TapeLibraries {
     /// Begins what is due, and goes on with what is begun.
-    pub(in crate::nearline) fn care_for_tapes(&mut self) -> Vec<TapeOrder> {
+    pub(super) fn begin_care(&mut self) -> Vec<LibraryTask> {
         self.care.is_due = false;
         let now_ns = self.now_ns();
         let mut orders = self.relabel_again();
@@ -183,11 +184,11 @@ impl TapeLibraries {
         orders
     }
 
-    pub(super) fn care_step(&mut self, tape: TapeName, step: CareStep) -> Vec<TapeOrder> {
+    pub(super) fn care_step(&mut self, tape: TapeName, step: CareStep) -> Vec<LibraryTask> {
         self.input(Input::Care { tape, step })
     }
 
-    pub(super) fn take_care_news(&mut self, news: CareNews) -> Vec<TapeOrder> {
+    pub(super) fn take_care_news(&mut self, news: CareNews) -> Vec<LibraryTask> {
         let now_ns = self.now_ns();
         let mut orders = match news {
             CareNews::Uses(uses) => {
@@ -210,7 +211,7 @@ impl TapeLibraries {
                 self.take_steps(steps)
             }
         };
-        orders.extend(self.care_for_tapes());
+        orders.extend(self.begin_care());
         orders
     }
 
@@ -265,15 +266,15 @@ impl TapeLibraries {
     }
 
     /// What has become of requests that nobody waits for. The engine has finished what it was told, since it may be told more here.
-    pub(super) fn take_ended(&mut self) -> Vec<TapeOrder> {
-        let mut orders = Vec::new();
+    pub(super) fn take_ended(&mut self) -> Vec<LibraryTask> {
+        let mut steps = Vec::new();
         while let Some((request, outcome)) = self.care.ended.pop_front() {
-            orders.extend(self.take_end(request, &outcome));
+            steps.extend(self.take_end(request, &outcome));
         }
-        orders
+        self.take_steps(steps)
     }
 
-    fn take_end(&mut self, request: RequestId, outcome: &RequestOutcome) -> Vec<TapeOrder> {
+    fn take_end(&mut self, request: RequestId, outcome: &RequestOutcome) -> Vec<RepackStep> {
         self.care.is_due = true;
         let (kind, file) = RequestKind::parse(request);
         if kind == RequestKind::Verification {
@@ -284,8 +285,15 @@ impl TapeLibraries {
         }
         let moves = self.care.moves_mut();
         let steps = moves.filter_map(|moves| moves.told(request, outcome));
-        let steps = steps.collect();
-        self.take_steps(steps)
+        let steps: Vec<RepackStep> = steps.collect();
+        match (kind, outcome) {
+            // It was moved before a restart, and is told only now.
+            (RequestKind::MoveWrite, RequestOutcome::Archived(copies)) if steps.is_empty() => {
+                let step = self.moved_before(FileId(file.0), copies);
+                step.into_iter().collect()
+            }
+            _ => steps,
+        }
     }
 }
 

@@ -6,11 +6,12 @@ use super::super::disk_side::DiskSide;
 use super::listing::ListedFile;
 use super::moves::{MoveContext, TapeMoves, is_same_on_disk};
 use super::{CareNews, Stage, blocking, logged};
-use crate::nearline::tape_order::{TapeOrder, TapeOutcome};
-use penstock_persistence::namespace::EntryId;
+use crate::nearline::driver_task::TapeOutcome;
+use crate::nearline::tape_libraries::LibraryTask;
+use penstock_persistence::namespace::{EntryId, TapeCopyUri};
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::repack::{RepackOrder, RepackStep};
-use penstock_tape::request::{FileId, TapeCopy, TapeName};
+use penstock_tape::request::{FileId, RequestOutcome, TapeCopy, TapeName};
 use penstock_tape::request_engine::Input;
 
 /// Until a file that could not be mended is tried again.
@@ -59,7 +60,7 @@ impl TapeLibraries {
         self.care.mending = Some(TapeMoves::new(tape, true, Vec::new(), files));
     }
 
-    pub(super) fn go_on_moving(&mut self, now_ns: i64) -> Vec<TapeOrder> {
+    pub(super) fn go_on_moving(&mut self, now_ns: i64) -> Vec<LibraryTask> {
         let mut orders = self.ask_moves(MoveKind::Mending);
         orders.extend(self.ask_moves(MoveKind::Repack));
         if self.care.mending.as_ref().is_some_and(TapeMoves::is_done) {
@@ -77,7 +78,7 @@ impl TapeLibraries {
         orders
     }
 
-    fn ask_moves(&mut self, kind: MoveKind) -> Vec<TapeOrder> {
+    fn ask_moves(&mut self, kind: MoveKind) -> Vec<LibraryTask> {
         let (care, unreadable) = (&mut self.care, &self.engine.live().unreadable);
         let context = MoveContext {
             namespace: &self.namespace,
@@ -134,79 +135,105 @@ impl TapeLibraries {
         );
     }
 
-    pub(super) fn take_steps(&mut self, steps: Vec<RepackStep>) -> Vec<TapeOrder> {
-        let mut orders = Vec::new();
+    pub(super) fn take_steps(&mut self, steps: Vec<RepackStep>) -> Vec<LibraryTask> {
+        let (mut orders, mut left) = (Vec::new(), Vec::new());
         for step in steps {
-            orders.extend(self.take_step(step));
+            self.care.is_due = true;
+            match step {
+                RepackStep::OnDisk(_) => {}
+                RepackStep::Moved {
+                    file,
+                    from,
+                    to,
+                    is_brought,
+                } => {
+                    let Some(copies) = self.copies_of(file) else {
+                        continue;
+                    };
+                    let moved = self.moved(file, &copies, (&from, &to), is_brought);
+                    orders.extend(moved.map(LibraryTask::Tell));
+                    left.push((file, from.tape));
+                }
+                RepackStep::Stays { file, why } => self.stays(file, &why),
+            }
+        }
+        // The namespace is told of all first; only then the old copies, which may be some that could not be read, count for nothing.
+        for (file, tape) in left {
+            orders.extend(self.mended(file, &tape));
         }
         orders
     }
 
-    fn take_step(&mut self, step: RepackStep) -> Vec<TapeOrder> {
-        self.care.is_due = true;
-        match step {
-            RepackStep::OnDisk(_) => Vec::new(),
-            RepackStep::Moved {
-                file,
-                from,
-                to,
-                is_brought,
-            } => self.moved(file, (&from, &to), is_brought),
-            RepackStep::Stays { file, why } => {
-                tracing::warn!(
-                    file = file.0,
-                    ?why,
-                    "a file on tape could not be moved now; it stays where it is"
-                );
-                let until_ns = self.now_ns().saturating_add(MENDING_REST_NS);
-                if self.engine.live().unreadable.contains_key(&file) {
-                    self.care.unmended.insert(file, until_ns);
-                }
-                Vec::new()
-            }
+    fn stays(&mut self, file: FileId, why: &RequestOutcome) {
+        tracing::warn!(
+            file = file.0,
+            ?why,
+            "a file on tape could not be moved now; it stays where it is"
+        );
+        let until_ns = self.now_ns().saturating_add(MENDING_REST_NS);
+        if self.engine.live().unreadable.contains_key(&file) {
+            self.care.unmended.insert(file, until_ns);
         }
     }
 
-    /// The namespace is told first; only then the old copy, which may be one that could not be read, counts for nothing.
+    /// As the namespace tells them; none of a file that was removed. `None`: it cannot be asked.
+    fn copies_of(&self, file: FileId) -> Option<Vec<TapeCopyUri>> {
+        let what = "a file that was moved cannot be looked up; it stays where it is";
+        let found = logged(what, self.namespace.tape_file(EntryId(file.0)))?;
+        Some(found.map_or_else(Vec::new, |found| found.copies))
+    }
+
+    /// A file that was written to another tape before a restart: in place of its copy on a tape that is emptied, or of one that could
+    /// not be read. `None`: it has none such any more, and the new copy counts for nothing.
+    pub(super) fn moved_before(&self, file: FileId, written: &[TapeCopy]) -> Option<RepackStep> {
+        let live = self.engine.live();
+        let unreadable = live.unreadable.get(&file);
+        let is_left = |copy: &TapeCopy| {
+            let care = live.care.get(&copy.tape);
+            let place = (&copy.tape, copy.begin_bytes);
+            care.is_some_and(|care| care.repack.is_some())
+                || unreadable.is_some_and(|known| (&known.tape, known.begin_bytes) == place)
+        };
+        let copies = self.copies_of(file)?;
+        let mut copies = copies
+            .iter()
+            .filter_map(|copy| Some(CopyUri::parse(&copy.uri)?.copy));
+        Some(RepackStep::Moved {
+            file,
+            from: copies.find(is_left)?,
+            to: written.iter().find(|to| !is_left(to))?.clone(),
+            is_brought: false,
+        })
+    }
+
+    /// What the namespace is told. `None`: the file has no such copy any more, and the new one counts for nothing.
     fn moved(
-        &mut self,
+        &self,
         file: FileId,
+        copies: &[TapeCopyUri],
         (old, to): (&TapeCopy, &TapeCopy),
         is_brought: bool,
-    ) -> Vec<TapeOrder> {
-        let id = EntryId(file.0);
-        let what = "a file that was moved cannot be looked up; it stays where it is";
-        let Some(found) = logged(what, self.namespace.tape_file(id)) else {
-            return Vec::new();
-        };
-        let copies = found.map_or_else(Vec::new, |found| found.copies);
-        let mut uris = copies.into_iter().map(|copy| copy.uri);
-        let from = uris.find(|uri| CopyUri::parse(uri).is_some_and(|uri| uri.copy == *old));
-        let size_bytes = from.as_deref().and_then(CopyUri::parse);
-        let size_bytes = size_bytes.map(|uri| uri.size_bytes);
-        let facts = self.engine.live().tapes.get(&to.tape);
-        let (Some(from), Some(size_bytes), Some(facts)) = (from, size_bytes, facts) else {
-            // It was removed meanwhile: the new copy counts for nothing.
-            return self.mended(file, &old.tape);
-        };
+    ) -> Option<TapeOutcome> {
+        let mut known = copies
+            .iter()
+            .filter_map(|copy| Some((&copy.uri, CopyUri::parse(&copy.uri)?)));
+        let (from, size_bytes) = known
+            .find_map(|(uri, known)| (known.copy == *old).then_some((uri, known.size_bytes)))?;
         let to = CopyUri {
-            library: facts.library.clone(),
+            library: self.engine.live().tapes.get(&to.tape)?.library.clone(),
             copy: to.clone(),
             size_bytes,
         };
-        let moved = TapeOutcome::Moved {
-            file: id,
-            from,
+        Some(TapeOutcome::Moved {
+            file: EntryId(file.0),
+            from: from.clone(),
             to: to.to_string(),
             is_brought,
-        };
-        let mut orders = vec![TapeOrder::Tell(moved)];
-        orders.extend(self.mended(file, &old.tape));
-        orders
+        })
     }
 
     /// The copy of a file on this tape counts for nothing any more.
-    fn mended(&mut self, file: FileId, tape: &TapeName) -> Vec<TapeOrder> {
+    fn mended(&mut self, file: FileId, tape: &TapeName) -> Vec<LibraryTask> {
         let unreadable = self.engine.live().unreadable.get(&file);
         match unreadable.is_some_and(|copy| copy.tape == *tape) {
             true => self.input(Input::CopyMended(file)),

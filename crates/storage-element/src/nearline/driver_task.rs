@@ -3,11 +3,7 @@
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use penstock_tape::data_set::DataSet;
-use penstock_tape::hsm_queue::{HsmCommandId, HsmUri};
-use penstock_tape::request::{
-    ActivityName, ChallengeName, DriveName, FamilyName, FileId, VoName as TapeVo,
-};
-use penstock_tape::request_engine::Effect;
+use penstock_tape::request::{ActivityName, ChallengeName, FamilyName, VoName as TapeVo};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -58,43 +54,19 @@ pub(super) struct TapeGet {
     pub account: TapeAccount,
 }
 
-/// One try to bring a file.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RecallTry {
-    Command(HsmCommandId),
-    Drive(DriveName, FileId),
-}
-
-/// What is to be done.
-#[derive(Debug)]
-pub(super) enum TapeWork {
-    Put {
-        command: HsmCommandId,
-        file: EntryId,
-    },
-    Remove {
-        command: HsmCommandId,
-        uri: HsmUri,
-        /// Whose copy it is, if that is known.
-        of: Option<FileId>,
-    },
-    Stop(HsmCommandId),
-    /// What drives of libraries do.
-    Drive(Effect),
-}
-
 /// What the driver does for a tape system, in this order.
 #[derive(Debug)]
-pub(super) enum TapeOrder {
+pub(super) enum DriverTask<Try, Work> {
     /// Records to be kept, before anything that follows is done.
     Persist(Vec<String>),
-    Begin(TapeWork),
+    /// Has the tape system do something, now that its records are kept.
+    Begin(Work),
     /// Makes a place for a file on disk, and has it brought there.
-    Bring(RecallTry, EntryId),
+    Bring(Try, EntryId),
     /// What was brought is to be looked at.
-    Check(RecallTry),
+    Check(Try),
     /// Nothing more comes of it.
-    Abandon(RecallTry),
+    Abandon(Try),
     Tell(TapeOutcome),
 }
 
