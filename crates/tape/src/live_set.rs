@@ -87,6 +87,8 @@ pub struct LiveSet {
     pub care: BTreeMap<TapeName, TapeCare>,
     /// Files of which a copy could not be read, and is not mended.
     pub unreadable: BTreeMap<FileId, UnreadableCopy>,
+    /// What classes wanted of files when all of them had it last.
+    pub compared_classes: Option<String>,
     /// Background work rests until then.
     pub background_held_ns: Option<i64>,
     /// What the time of mounts went to.
@@ -213,6 +215,7 @@ impl LiveSet {
                     tape.state = TapeState::Active;
                 }
             }
+            Record::ClassesCompared { classes } => self.compared_classes = Some(classes.clone()),
             Record::BackgroundHeld { until_ns } => self.background_held_ns = Some(*until_ns),
             Record::DataSetClosed {
                 family,
@@ -354,6 +357,7 @@ impl LiveSet {
             | Record::Care { .. }
             | Record::RelabelBegun { .. }
             | Record::RelabelEnded { .. }
+            | Record::ClassesCompared { .. }
             | Record::BackgroundHeld { .. }
             | Record::DataSetClosed { .. }
             | Record::LibraryPaused { .. }

@@ -394,6 +394,7 @@ impl MountLedger {
             | Record::Care { .. }
             | Record::RelabelBegun { .. }
             | Record::RelabelEnded { .. }
+            | Record::ClassesCompared { .. }
             | Record::BackgroundHeld { .. }
             | Record::DataSetClosed { .. }
             | Record::LibraryPaused { .. }

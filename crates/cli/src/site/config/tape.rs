@@ -58,6 +58,9 @@ pub struct Tape {
     /// Bytes of files that are on disk at a time so that they can be written to another tape.
     #[serde(default = "Tape::default_repack_part")]
     pub repack_part: Size,
+    /// A copy on a tape that has been broken, disabled or no longer configured for so long is written again elsewhere.
+    #[serde(default = "Tape::default_replace_copies_after")]
+    pub replace_copies_after: Span,
     /// How long the copies on tape of a removed file stay.
     #[serde(default = "Tape::default_keep_removed")]
     pub keep_removed: Span,
@@ -225,6 +228,9 @@ impl Tape {
     }
     fn default_repack_part() -> Size {
         Size(100_000_000_000)
+    }
+    fn default_replace_copies_after() -> Span {
+        Span(Duration::from_secs(86_400))
     }
     fn default_keep_removed() -> Span {
         Span(Duration::from_secs(7 * 86_400))
@@ -452,6 +458,10 @@ impl Tape {
                 "repack_part",
                 self.repack_part != Tape::default_repack_part(),
             ),
+            (
+                "replace_copies_after",
+                self.replace_copies_after != Tape::default_replace_copies_after(),
+            ),
         ];
         set_ones(&keys)
     }
@@ -602,6 +612,7 @@ impl Tape {
                 verify_every_ns: (every_ns > 0).then_some(every_ns),
                 reclaim_live_permille: u16::from(self.reclaim_below_percent) * 10,
                 part_bytes: self.repack_part.0,
+                copies_wait_ns: nanoseconds(self.replace_copies_after),
             },
             time_factor: self.time_factor,
         }

@@ -56,7 +56,7 @@ impl Driver {
             Ok(placed) => placed,
             Err(why) => {
                 if let LocalError::NoRoom = why {
-                    self.wait_for_room(&found).await;
+                    self.wait_for_room(&[(file, found.size)]).await;
                 }
                 return self.ended(recall, RecallEnd::NotTaken(why));
             }

@@ -38,7 +38,7 @@ impl Retries {
     }
 
     /// Nothing was done for this file, perhaps not for the first time.
-    fn add(&mut self, file: EntryId, work: Option<(Bytes, bool)>) {
+    pub(super) fn add(&mut self, file: EntryId, work: Option<(Bytes, bool)>) {
         let before = self.pauses.get(&file).map(|pause| pause.length);
         let length = before.map_or(self.first, |length| (length * 2).min(self.longest));
         let until = Instant::now() + length;
