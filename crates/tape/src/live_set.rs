@@ -16,7 +16,9 @@ use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
 use crate::mount_account::MountLedger;
 use crate::record::{Record, Tape, TapeState};
-use crate::request::{DriveName, FamilyName, FileId, LibraryId, LibraryName, RequestId, TapeName};
+use crate::request::{
+    DriveName, FamilyName, FileId, LibraryId, LibraryName, RequestId, RequestOutcome, TapeName,
+};
 use crate::tape_care::{TapeCare, UnreadableCopy};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -181,7 +183,8 @@ impl LiveSet {
             Record::LeaseRenewed { request, lease_ns } => self.renew(*request, *lease_ns),
             Record::RequestEnded { request, outcome } => {
                 self.note_verification(*request, outcome);
-                self.end(*request);
+                let is_archived = matches!(outcome, RequestOutcome::Archived(_));
+                self.end(*request, is_archived);
             }
             Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
             Record::CopyUnreadable { file, copy } => self.add_unreadable(*file, copy),
@@ -539,7 +542,7 @@ impl LiveSet {
     }
 
     /// A request is over. A file that nobody asks for any more leaves its queue; one that a drive has stays until that is done.
-    fn end(&mut self, request: RequestId) {
+    fn end(&mut self, request: RequestId, is_archived: bool) {
         let Some(target) = self.requests.remove(&request) else {
             return;
         };
@@ -569,6 +572,9 @@ impl LiveSet {
                 let entry = self.archives.get_mut(&file);
                 if let Some(asker) = entry.and_then(|entry| entry.askers.remove(&request)) {
                     self.leases.remove(&(asker.lease_ns, request));
+                }
+                if !is_archived {
+                    self.leave_data_set(file);
                 }
                 self.queue_archive(file);
             }

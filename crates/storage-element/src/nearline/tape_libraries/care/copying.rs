@@ -34,8 +34,12 @@ const LOST_NAMED: usize = 100;
 /// What is looked through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
-    /// Copies whose names begin so: those on a tape that is out of use.
-    Tape { prefix: String, after: String },
+    /// Copies on a tape that is out of use: their names begin so.
+    Tape {
+        tape: TapeName,
+        prefix: String,
+        after: String,
+    },
     /// All files with copies on tape.
     All { after: EntryId },
 }
@@ -84,6 +88,9 @@ impl LostFiles {
 struct Look {
     /// Not looked through yet.
     places: VecDeque<Place>,
+    /// Tapes whose files it has looked up, and the one that it looks at now.
+    looked: BTreeSet<TapeName>,
+    current: Option<TapeName>,
     /// Files are being found, or copied.
     stage: Stage<TapeMoves>,
     /// What classes want, when all files are looked through.
@@ -135,12 +142,19 @@ impl Copying {
         self.due_ns = 0;
     }
 
-    /// A file has no copy left. It is told at once.
+    /// A file has no copy left. It is told at once, and counts for one tape.
     pub(super) fn note_lost(&mut self, file: LostFile, now_ns: i64) {
         let Some(look) = &mut self.look else {
             return;
         };
         let tape = file.tape.clone();
+        let is_counted = match &look.current {
+            Some(current) => *current == tape,
+            None => !look.looked.contains(&tape),
+        };
+        if !is_counted {
+            return;
+        }
         let since_ns = self.lost.get(&tape).map_or(now_ns, |known| known.since_ns);
         let found = look.lost.entry(tape.clone()).or_insert(LostFiles {
             since_ns,
@@ -157,6 +171,16 @@ impl Copying {
         }
         if found.files > known {
             self.lost.insert(tape, found.clone());
+        }
+    }
+
+    /// A tape is used again.
+    fn tape_is_back(&mut self, tape: &TapeName) {
+        if let Some(look) = &mut self.look {
+            look.lost.remove(tape);
+        }
+        if let Some(lost) = self.lost.remove(tape) {
+            log_end(&lost.words(tape));
         }
     }
 
@@ -193,6 +217,9 @@ impl TapeLibraries {
         let changed: Vec<(TapeName, CareStep)> = changed.collect();
         let mut orders = Vec::new();
         for (tape, step) in changed {
+            if step == CareStep::InUse {
+                self.care.copying.tape_is_back(&tape);
+            }
             orders.extend(self.care_step(tape, step));
         }
         orders
@@ -213,6 +240,7 @@ impl TapeLibraries {
         });
         let mut places: VecDeque<Place> = lost
             .map(|(tape, facts)| Place::Tape {
+                tape: tape.clone(),
                 prefix: prefix_of(&facts.library, tape),
                 after: String::new(),
             })
@@ -224,6 +252,8 @@ impl TapeLibraries {
         self.care.copying.due_ns = now_ns.saturating_add(LOOK_INTERVAL_NS);
         self.care.copying.look = Some(Look {
             places,
+            looked: BTreeSet::new(),
+            current: None,
             stage: Stage::Running(TapeMoves::new(MoveGoal::Copy, Vec::new())),
             classes,
             copied_files: 0,
@@ -248,6 +278,11 @@ impl TapeLibraries {
         match look.places.pop_front() {
             Some(place) => {
                 look.stage = Stage::Listing;
+                look.current = match &place {
+                    Place::Tape { tape, .. } => Some(tape.clone()),
+                    Place::All { .. } => None,
+                };
+                look.looked.extend(look.current.clone());
                 self.find_few_copies(place);
                 Vec::new()
             }
@@ -371,13 +406,21 @@ fn find(
     is_over: impl Fn() -> bool,
 ) -> Result<FewCopies, NamespaceError> {
     match place {
-        Place::Tape { prefix, after } => {
+        Place::Tape {
+            tape,
+            prefix,
+            after,
+        } => {
             let page = namespace.tape_copies_with(&prefix, &after, PAGE_FILES)?;
             let last = page.last().map(|(_, uri)| uri.clone());
             let files = page.into_iter().map(|(file, _)| file);
             Ok(FewCopies {
                 files: files.collect(),
-                next: last.map(|after| Place::Tape { prefix, after }),
+                next: last.map(|after| Place::Tape {
+                    tape,
+                    prefix,
+                    after,
+                }),
             })
         }
         Place::All { mut after } => {
