@@ -2,6 +2,7 @@
 //! time is, until there is room for one. Made anew after a restart, by the first get that finds no room.
 
 use super::HsmQueue;
+use super::entry::HsmRun;
 use super::work::{HsmCommandId, HsmKind, HsmTarget};
 
 /// Gets that are held back.
@@ -9,6 +10,8 @@ use super::work::{HsmCommandId, HsmKind, HsmTarget};
 pub(super) struct RoomHold {
     /// Of the smallest file for which there was no room.
     bytes_min: u64,
+    /// When it was found last that there is no room.
+    since_ns: i64,
     /// None is tried before.
     until_ns: i64,
 }
@@ -23,6 +26,7 @@ impl HsmQueue {
         let known = self.room_hold.map_or(bytes, |hold| hold.bytes_min);
         self.room_hold = Some(RoomHold {
             bytes_min: known.min(bytes),
+            since_ns: now_ns,
             until_ns: now_ns.saturating_add(self.policy.retry_first_ns),
         });
     }
@@ -34,21 +38,22 @@ impl HsmQueue {
         let left_ns = hold.until_ns.saturating_sub(now_ns);
         let is_paused = left_ns > 0 && left_ns <= self.policy.retry_first_ns;
         let mut gets = self.live.runs_of(HsmKind::Get);
-        let is_tried = gets.any(|run| self.needs_room(&run.target));
+        let is_tried = gets.any(|run| self.tries_room(run));
         (is_paused || is_tried).then_some(hold.bytes_min)
     }
 
-    fn needs_room(&self, target: &HsmTarget) -> bool {
-        let entry = self.live.entries.get(target);
+    /// Whether a command shows that there is room again. One that began before had its room then.
+    fn tries_room(&self, run: &HsmRun) -> bool {
+        let entry = self.live.entries.get(&run.target);
         let bytes = entry.map_or(0, |entry| entry.work.size_bytes());
-        self.room_hold.is_some_and(|hold| bytes >= hold.bytes_min)
+        let is_held = |hold: RoomHold| bytes >= hold.bytes_min && run.begun_ns > hold.since_ns;
+        run.target.kind() == HsmKind::Get && self.room_hold.is_some_and(is_held)
     }
 
     /// Something of a file has come, or all of it: there was room for it.
     pub(super) fn found_room(&mut self, command: HsmCommandId) {
         let run = self.live.runs.get(&command);
-        if run.is_some_and(|run| run.target.kind() == HsmKind::Get && self.needs_room(&run.target))
-        {
+        if run.is_some_and(|run| self.tries_room(run)) {
             self.room_hold = None;
         }
     }

@@ -79,7 +79,7 @@ impl TapeLibraries {
                 orders.extend(self.end_repack_pass(now_ns, &tape));
                 self.care.is_due = true;
             }
-            running => self.care.repack = running,
+            other => self.care.repack = other,
         }
         orders.extend(self.go_on_copying(now_ns));
         orders
