@@ -81,11 +81,7 @@ pub struct Repack {
 
 impl Repack {
     /// Files are written in the order in which they are given: that of a list of hints, so that what belongs together lies together.
-    pub fn new(
-        asker: Asker,
-        part_bytes: u64,
-        files: impl IntoIterator<Item = LiveFile>,
-    ) -> Repack {
+    pub fn new(asker: Asker, part_bytes: u64, files: impl IntoIterator<Item = LiveFile>) -> Repack {
         Repack {
             waiting: files.into_iter().collect(),
             asker,

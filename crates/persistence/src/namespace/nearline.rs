@@ -352,9 +352,12 @@ impl Batch<'_> {
                  SELECT ?1, coalesce(MAX(number) + 1, 0), ?3, ?4 FROM tape_copy WHERE entry = ?1"
             }
         };
-        self.connection
-            .prepare_cached(make)?
-            .execute(params![stored(file), instead_of, uri, at.0])?;
+        self.connection.prepare_cached(make)?.execute(params![
+            stored(file),
+            instead_of,
+            uri,
+            at.0
+        ])?;
         self.connection
             .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?
             .execute([uri])?;

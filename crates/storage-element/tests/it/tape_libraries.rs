@@ -670,7 +670,9 @@ async fn files_without_room_on_disk_are_not_read_one_after_the_other_in_vain() {
         (tape.pins_user_max, tape.pins_vo_max) = (Some(Bytes(20_000)), Some(Bytes(20_000)));
     })
     .await;
-    let files: Vec<String> = (0..FILES).map(|number| format!("/tape/f{number}")).collect();
+    let files: Vec<String> = (0..FILES)
+        .map(|number| format!("/tape/f{number}"))
+        .collect();
     for file in &files {
         site.put(file, &[8; 100]).await;
     }
@@ -679,14 +681,15 @@ async fn files_without_room_on_disk_are_not_read_one_after_the_other_in_vain() {
     }
     site.put("/disk", &[7; 19_950]).await;
     let wanted: Vec<Value> = files.iter().map(|path| json!({"path": path})).collect();
-    let (status, told) = site
-        .tape("POST", "stage", json!({"files": wanted}))
-        .await;
+    let (status, told) = site.tape("POST", "stage", json!({"files": wanted})).await;
     assert_eq!(status, 201, "{told}");
     let id = told["requestId"].as_str().expect("named").to_owned();
     site.tape_status_becomes(|told| told["counts"]["recalls"]["delayed"]["files"] == FILES)
         .await;
-    let told = site.tape("GET", &format!("stage/{id}"), Value::Null).await.1;
+    let told = site
+        .tape("GET", &format!("stage/{id}"), Value::Null)
+        .await
+        .1;
     let files = told["files"].as_array().expect("a list");
     let waiting = files.iter().filter(|file| file["code"] == "pool-full");
     assert_eq!(waiting.count(), FILES, "{told}");
@@ -700,7 +703,10 @@ async fn files_without_room_on_disk_are_not_read_one_after_the_other_in_vain() {
         let place = "/.penstock/tape/retry";
         let retried = site.send_as(&token, "POST", place, &[], b"{}").await;
         assert_eq!(retried.status, 202);
-        let told = site.tape("GET", &format!("stage/{id}"), Value::Null).await.1;
+        let told = site
+            .tape("GET", &format!("stage/{id}"), Value::Null)
+            .await
+            .1;
         let files = told["files"].as_array().expect("a list");
         if files.iter().all(|file| file["onDisk"] == true) {
             break;

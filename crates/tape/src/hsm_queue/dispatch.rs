@@ -89,7 +89,10 @@ impl HsmQueue {
         let held = self.held_back(now_ns, kind);
         let firsts = vos.filter_map(|(vo, ranks)| {
             let mut targets = ranks.iter().map(|rank| &rank.target);
-            Some((vo, targets.find(|target| !self.is_held_back(target, &held))?))
+            Some((
+                vo,
+                targets.find(|target| !self.is_held_back(target, &held))?,
+            ))
         });
         let (vo, target) = firsts.min_by_key(|(vo, _)| {
             let turn = self.turns.get(&(kind, (*vo).clone()));

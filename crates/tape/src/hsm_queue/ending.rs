@@ -43,11 +43,7 @@ impl HsmQueue {
             (HsmCommandEnd::NotNeeded, ..) => {
                 self.settle_all(out, run.target, &HsmOutcome::Canceled);
             }
-            (
-                HsmCommandEnd::LocalTrouble { .. } | HsmCommandEnd::NoRoom { .. },
-                Some(fault),
-                _,
-            ) => {
+            (HsmCommandEnd::LocalTrouble { .. } | HsmCommandEnd::NoRoom { .. }, Some(fault), _) => {
                 self.not_run(now_ns, run, fault, out);
             }
             (_, fault, Some((_, why))) => self.stopped(now_ns, run, why, fault, out),

@@ -344,14 +344,21 @@ fn files_without_room_are_not_tried_one_after_the_other_and_smaller_ones_go_on()
     };
     lab.give(HsmInput::Get(vec![small]));
     lab.succeed(&get_of(5_000));
-    assert!(lab.running().is_empty(), "that tells nothing of larger ones");
+    assert!(
+        lab.running().is_empty(),
+        "that tells nothing of larger ones"
+    );
     for minute in 0..300 {
         lab.pass(MINUTE_NS);
         assert_eq!(lab.running().len(), 1, "one at a time, minute {minute}");
         let target = lab.running()[0].clone();
         lab.end(&target, no_room());
     }
-    assert_eq!(lab.opened(), [], "the queue of tapes is not what they wait for");
+    assert_eq!(
+        lab.opened(),
+        [],
+        "the queue of tapes is not what they wait for"
+    );
     // Room was made: what comes of the first tells so.
     lab.pass(MINUTE_NS);
     let command = *lab.running.keys().next().expect("one");

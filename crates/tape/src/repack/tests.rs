@@ -57,11 +57,7 @@ fn asked(repack: &mut Repack, next: &mut u64) -> Vec<(char, u64, u64)> {
 
 #[test]
 fn files_move_in_their_order_and_few_are_on_disk_at_a_time() {
-    let files = vec![
-        live(3, 6, "old"),
-        live(1, 4, "old"),
-        live(2, 5, "old"),
-    ];
+    let files = vec![live(3, 6, "old"), live(1, 4, "old"), live(2, 5, "old")];
     let mut repack = repack(files);
     let mut next = 0;
     assert_eq!(asked(&mut repack, &mut next), [('r', 1, 3), ('r', 2, 1)]);
@@ -167,7 +163,10 @@ fn a_further_copy_comes_beside_the_others() {
     let RepackOrder::Archive(request) = &orders[0] else {
         panic!("{orders:?}");
     };
-    assert_eq!((request.wishes.copies, &request.wishes.not_in), (1, &not_in));
+    assert_eq!(
+        (request.wishes.copies, &request.wishes.not_in),
+        (1, &not_in)
+    );
     let to = TapeCopy::alone(name("new"), 5);
     let written = RepackStep::Written {
         file: FileId(1),

@@ -166,10 +166,7 @@ impl Care {
     }
 
     /// What has become of a file, of those who have asked for that.
-    fn steps(
-        &mut self,
-        step: impl FnMut(&mut TapeMoves) -> Option<RepackStep>,
-    ) -> Vec<RepackStep> {
+    fn steps(&mut self, step: impl FnMut(&mut TapeMoves) -> Option<RepackStep>) -> Vec<RepackStep> {
         let (mending, copying) = (self.mending.as_mut(), self.copying.moves_mut());
         let moves = [mending, copying, running(&mut self.repack)];
         moves.into_iter().flatten().filter_map(step).collect()

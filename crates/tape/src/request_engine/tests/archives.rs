@@ -415,7 +415,8 @@ fn a_file_that_is_asked_for_again_is_counted_once_in_its_data_set() {
     lab.report("d0", DriveReport::Mounted);
     let came = |lab: &Lab| {
         let sets = lab.engine.live().data_sets.values();
-        sets.map(|set| (set.came_files, set.came_bytes)).collect::<Vec<_>>()
+        sets.map(|set| (set.came_files, set.came_bytes))
+            .collect::<Vec<_>>()
     };
     assert_eq!(came(&lab), [(2, 2 * GB)]);
     let other = lab.report("d0", DriveReport::NotTaken(FileId(1)));

@@ -302,12 +302,7 @@ impl TapeLibraries {
         let what = "files with too few copies on tape cannot be looked for";
         blocking(
             &self.care.sender,
-            move || {
-                logged(
-                    what,
-                    find(&namespace, place, &test, || news.is_closed()),
-                )
-            },
+            move || logged(what, find(&namespace, place, &test, || news.is_closed())),
             CareNews::FewCopies,
         );
     }
