@@ -106,6 +106,15 @@ pub struct TapeCareDocument {
     /// The tape whose files are read and compared.
     pub verifying: Option<VerifyingTape>,
     pub repacks: Vec<TapeRepack>,
+    /// Files that had too few copies on tape and get further ones.
+    #[serde(default)]
+    pub copying: Option<TapeCopying>,
+    /// Files without a copy that can be read.
+    #[serde(default)]
+    pub without_copy_files: u64,
+    /// The first of them.
+    #[serde(default)]
+    pub without_copy: Vec<FileWithoutCopy>,
     /// Files of which a copy cannot be read, and has not been written again.
     pub unreadable_files: u64,
     /// The first of them.
@@ -133,6 +142,24 @@ pub struct TapeRepack {
     pub left_files: Option<u64>,
     /// Why the tape is not written anew yet.
     pub waits_for: Option<String>,
+}
+
+/// Files that get further copies on tape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeCopying {
+    /// Since the look began that found them.
+    pub copied_files: u64,
+    /// That were found and have no further copy yet.
+    pub left_files: u64,
+}
+
+/// A file that is on no disk and on no tape that is in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileWithoutCopy {
+    pub file: u64,
+    pub path: String,
+    /// One that has a copy of it.
+    pub tape: String,
 }
 
 /// A file of which a copy cannot be read.

@@ -18,6 +18,7 @@ mod incident;
 mod live_set;
 mod policy;
 mod record;
+mod room_hold;
 mod watch;
 mod work;
 
@@ -36,6 +37,7 @@ pub use work::{
 use crate::locate::SECOND_NS;
 use crate::request::{RequestId, VoName};
 use fault::FaultMemory;
+use room_hold::RoomHold;
 use std::collections::BTreeMap;
 use watch::CommandProgress;
 
@@ -123,6 +125,7 @@ pub struct HsmQueue {
     /// Requests that were told with the last input, whose end is recorded with the next one.
     told: Vec<RequestId>,
     incidents: BTreeMap<HsmIncident, i64>,
+    room_hold: Option<RoomHold>,
     wake_ns: Option<i64>,
 }
 
@@ -140,6 +143,7 @@ impl HsmQueue {
             turns: BTreeMap::new(),
             told: Vec::new(),
             incidents: BTreeMap::new(),
+            room_hold: None,
             wake_ns: None,
         }
     }
@@ -255,6 +259,7 @@ impl HsmQueue {
                 }
             }
             HsmInput::RetryNow(targets) => {
+                self.room_hold = None;
                 for kind in HsmKind::ALL {
                     if targets.iter().any(|target| target.kind() == kind) {
                         self.probe_now(now_ns, kind, out);
@@ -268,7 +273,10 @@ impl HsmQueue {
                     }
                 }
             }
-            HsmInput::Progressed { command, bytes } => self.progress.moved(now_ns, command, bytes),
+            HsmInput::Progressed { command, bytes } => {
+                self.found_room(command);
+                self.progress.moved(now_ns, command, bytes);
+            }
             HsmInput::Ended { command, end } => self.ended(now_ns, command, end, out),
             HsmInput::Tick => {}
         }
@@ -331,7 +339,8 @@ impl HsmQueue {
         let told = (!self.told.is_empty()).then_some(now_ns);
         let overdue = self.progress.next_ns(live, limits);
         let oldest = self.next_oldest_ns(now_ns);
-        let others = [lease, delayed, told, overdue, oldest]
+        let room = self.room_hold_ends_ns(now_ns);
+        let others = [lease, delayed, told, overdue, oldest, room]
             .into_iter()
             .flatten();
         let next = batches.chain(probes).chain(others).min();

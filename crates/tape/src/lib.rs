@@ -12,6 +12,7 @@ mod as_pairs;
 pub mod calibration;
 pub mod cartridge;
 pub mod chance;
+pub mod copy_count;
 pub mod data_set;
 pub mod drive;
 pub mod drive_fault;

@@ -91,6 +91,8 @@ pub struct LiveSet {
     pub care: BTreeMap<TapeName, TapeCare>,
     /// Files of which a copy could not be read, and is not mended.
     pub unreadable: BTreeMap<FileId, UnreadableCopy>,
+    /// What classes wanted of files when all of them had it last.
+    pub compared_classes: Option<String>,
     /// Background work rests until then.
     pub background_held_ns: Option<i64>,
     /// What the time of mounts went to.
@@ -226,6 +228,7 @@ impl LiveSet {
                     tape.state = TapeState::Active;
                 }
             }
+            Record::ClassesCompared { classes } => self.compared_classes = Some(classes.clone()),
             Record::BackgroundHeld { until_ns } => self.background_held_ns = Some(*until_ns),
             Record::DataSetClosed {
                 family,
@@ -503,11 +506,12 @@ impl LiveSet {
 
     fn settle(&mut self, request: RequestId, outcome: &RequestOutcome) {
         self.note_verification(request, outcome);
-        self.end(request);
+        let is_archived = matches!(outcome, RequestOutcome::Archived(_));
+        self.end(request, is_archived);
     }
 
     /// A request is over. A file that nobody asks for any more leaves its queue; one that a drive has stays until that is done.
-    fn end(&mut self, request: RequestId) {
+    fn end(&mut self, request: RequestId, is_archived: bool) {
         let Some(target) = self.requests.remove(&request) else {
             return;
         };
@@ -537,6 +541,9 @@ impl LiveSet {
                 let entry = self.archives.get_mut(&file);
                 if let Some(asker) = entry.and_then(|entry| entry.askers.remove(&request)) {
                     self.leases.remove(&(asker.lease_ns, request));
+                }
+                if !is_archived {
+                    self.leave_data_set(file);
                 }
                 self.queue_archive(file);
             }

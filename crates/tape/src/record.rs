@@ -203,6 +203,10 @@ pub enum Record {
     CopyMended {
         file: FileId,
     },
+    /// All files have been compared with what classes want of them, as these words tell it, and have it.
+    ClassesCompared {
+        classes: String,
+    },
     /// Background work rests until then.
     BackgroundHeld {
         until_ns: i64,

@@ -212,6 +212,8 @@ pub enum Input {
     },
     /// A copy that could not be read has another place, or is needed no more.
     CopyMended(FileId),
+    /// All files have been compared with what classes want of them, as these words tell it, and have it.
+    ClassesCompared(String),
     /// Libraries that are left alone for a while are tried now.
     RetryLibraries,
     /// Nothing but the time that has passed.
@@ -591,6 +593,11 @@ impl RequestEngine {
                 self.keep(out, Record::Care { at_ns, tape, step });
             }
             Input::CopyMended(file) => self.mend_copy(file, out),
+            Input::ClassesCompared(classes) => {
+                if self.live.compared_classes.as_ref() != Some(&classes) {
+                    self.keep(out, Record::ClassesCompared { classes });
+                }
+            }
             Input::RetryLibraries => self.retry_libraries(now_ns, out),
             Input::Tick => self.is_decision_due = true,
         }

@@ -127,9 +127,12 @@ impl Batch<'_> {
                 Ok(ChangeReport::default())
             }
             NearlineChange::Archived { file, uris, at } => self.archived(*file, uris, *at),
-            NearlineChange::CopyMoved { file, from, to, at } => {
-                self.copy_moved(*file, (from, to), *at)
-            }
+            NearlineChange::CopyMade {
+                file,
+                uri,
+                instead_of,
+                at,
+            } => self.copy_made(*file, (uri, instead_of.as_deref()), *at),
             NearlineChange::ReenterOnTape { file, to, at } => self.reenter_on_tape(file, to, *at),
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
             NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
@@ -153,8 +156,10 @@ impl Batch<'_> {
                 staging::start(self.connection, *file, *at)?;
                 Ok(ChangeReport::default())
             }
-            NearlineChange::RecallDelayed { file, problem } => {
-                staging::delay(self.connection, *file, problem)?;
+            NearlineChange::RecallDelayed { files, problem } => {
+                for file in files {
+                    staging::delay(self.connection, *file, problem)?;
+                }
                 Ok(ChangeReport::default())
             }
             NearlineChange::Stage(request) => {
@@ -319,28 +324,45 @@ impl Batch<'_> {
         Ok(ChangeReport::default())
     }
 
-    /// The copy of before is forgotten, not removed: whoever has moved it knows that its tape is emptied.
-    fn copy_moved(&mut self, file: EntryId, (from, to): (&str, &str), at: Timestamp) -> Outcome {
+    /// The copy of before is forgotten, not removed: whoever has moved it knows that its tape is emptied, or cannot be read.
+    fn copy_made(
+        &mut self,
+        file: EntryId,
+        (uri, instead_of): (&str, Option<&str>),
+        at: Timestamp,
+    ) -> Outcome {
         let found = tape_file(self.connection, file)?;
         let has = |uri: &str| {
             let copies = found.as_ref().map_or(&[][..], |found| &found.copies);
             copies.iter().any(|copy| copy.uri == uri)
         };
-        if has(to) {
+        if has(uri) {
             return Ok(ChangeReport::default());
         }
-        let Some(found) = found.as_ref().filter(|_| has(from)) else {
-            self.owe_removal_of(to, (file, &NamespacePath::root(), Bytes(0)), at)?;
+        let is_needed = |found: &&TapeFile| match instead_of {
+            Some(old) => has(old),
+            None => found.archival == Archival::Cached,
+        };
+        let Some(found) = found.as_ref().filter(is_needed) else {
+            self.owe_removal_of(uri, (file, &NamespacePath::root(), Bytes(0)), at)?;
             return Ok(ChangeReport::default());
         };
-        self.connection
-            .prepare_cached(
-                "UPDATE tape_copy SET uri = ?3, at_ms = ?4 WHERE entry = ?1 AND uri = ?2",
-            )?
-            .execute(params![stored(file), from, to, at.0])?;
+        let make = match instead_of {
+            Some(_) => "UPDATE tape_copy SET uri = ?3, at_ms = ?4 WHERE entry = ?1 AND uri = ?2",
+            None => {
+                "INSERT INTO tape_copy (entry, number, uri, at_ms)
+                 SELECT ?1, coalesce(MAX(number) + 1, 0), ?3, ?4 FROM tape_copy WHERE entry = ?1"
+            }
+        };
+        self.connection.prepare_cached(make)?.execute(params![
+            stored(file),
+            instead_of,
+            uri,
+            at.0
+        ])?;
         self.connection
             .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?
-            .execute([to])?;
+            .execute([uri])?;
         let told = ToldEntry::new(EntryChange::Archiving, file, &found.path);
         self.tell_ledger(told.with_data(found.size, found.pool.as_ref()).made_at(at));
         let file_entry = self.file_entry(file)?;

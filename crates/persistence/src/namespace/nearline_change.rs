@@ -21,13 +21,14 @@ pub enum NearlineChange {
         uris: Vec<String>,
         at: Timestamp,
     },
-    /// A copy on tape has another place, durably. When the file, or its copy at the place of before, is gone by now, the new copy is
-    /// to be removed.
-    CopyMoved {
+    /// A file that is on tape has a further copy there, durably. When it is gone by now, or the copy of before is, the new one is to be
+    /// removed.
+    CopyMade {
         file: EntryId,
-        /// As the tape system names the copy of before, and the new one.
-        from: String,
-        to: String,
+        /// As the tape system names the new copy,
+        uri: String,
+        /// and the one in whose place it is; `None`: it is beside those that there are.
+        instead_of: Option<String>,
         at: Timestamp,
     },
     /// Makes a file visible that is on tape and on no disk, and of which the namespace knew nothing any more. Refused when it knows
@@ -72,9 +73,9 @@ pub enum NearlineChange {
     OnDisk { files: Vec<EntryId>, at: Timestamp },
     /// Its recall has begun.
     RecallStarted { file: EntryId, at: Timestamp },
-    /// Its recall cannot begin yet: whoever waits for it is told what for.
+    /// Their recalls cannot begin yet: whoever waits for them is told what for.
     RecallDelayed {
-        file: EntryId,
+        files: Vec<EntryId>,
         problem: StageProblem,
     },
     /// Somebody asks for files.
@@ -120,17 +121,18 @@ impl NearlineChange {
                 records.len()
             }
             NearlineChange::ForgetRemovals(uris) => uris.len(),
-            NearlineChange::OnDisk { files, .. } => files.len(),
+            NearlineChange::OnDisk { files, .. } | NearlineChange::RecallDelayed { files, .. } => {
+                files.len()
+            }
             NearlineChange::JoinDataSets { joins, .. } => joins.len(),
             NearlineChange::Archived { .. }
             | NearlineChange::Evict { .. }
             | NearlineChange::LoseDiskCopy { .. }
-            | NearlineChange::CopyMoved { .. }
+            | NearlineChange::CopyMade { .. }
             | NearlineChange::ReenterOnTape { .. }
             | NearlineChange::Recalled { .. }
             | NearlineChange::RecallFailed { .. }
-            | NearlineChange::RecallStarted { .. }
-            | NearlineChange::RecallDelayed { .. } => 1,
+            | NearlineChange::RecallStarted { .. } => 1,
         }
     }
 }

@@ -328,15 +328,19 @@ impl<S: TapeSystem> Driver<S> {
     async fn tell(&mut self, outcome: TapeOutcome) {
         match outcome {
             TapeOutcome::Archived { file, uris } => self.archived(file, uris).await,
-            TapeOutcome::Moved {
+            TapeOutcome::CopyMade {
                 file,
-                from,
-                to,
+                uri,
+                instead_of,
                 is_brought,
             } => {
-                let at = self.now();
-                self.must(NearlineChange::CopyMoved { file, from, to, at })
-                    .await;
+                let made = NearlineChange::CopyMade {
+                    file,
+                    uri,
+                    instead_of,
+                    at: self.now(),
+                };
+                self.must(made).await;
                 if is_brought {
                     self.let_go(file).await;
                 }
@@ -346,6 +350,12 @@ impl<S: TapeSystem> Driver<S> {
                     .await;
             }
             TapeOutcome::Later(file) => self.ask_later(file),
+            TapeOutcome::NoRoom(files) => {
+                for (file, size) in &files {
+                    self.retries.add(*file, Some((*size, false)));
+                }
+                self.wait_for_room(&files).await;
+            }
             TapeOutcome::RemovalsEnded(uris) => {
                 self.must(NearlineChange::ForgetRemovals(uris)).await;
             }

@@ -75,18 +75,23 @@ pub(super) enum DriverTask<Try, Work> {
 pub(super) enum TapeOutcome {
     /// It is on tape, durably; one name for each copy.
     Archived { file: EntryId, uris: Vec<String> },
-    /// One copy of it has another place, durably.
-    Moved {
+    /// It has a further copy on tape, durably.
+    CopyMade {
         file: EntryId,
-        from: String,
-        to: String,
-        /// It was on tape only before, and was brought to be moved.
+        /// As the tape system names it,
+        uri: String,
+        /// and the one in whose place it is.
+        instead_of: Option<String>,
+        /// It was on tape only before, and was brought for that.
         is_brought: bool,
     },
     /// It will not be brought, for what users are told.
     NotRecalled { file: EntryId, error: String },
     /// Nothing was done for it now: it is asked for again after a pause.
     Later(EntryId),
+    /// Files of these sizes that are not brought now, since there was no room for one that is no larger: they are asked for again after a
+    /// pause.
+    NoRoom(Vec<(EntryId, Bytes)>),
     /// These copies are not to be removed any more: they are gone from tape, or needed again.
     RemovalsEnded(Vec<String>),
 }

@@ -274,7 +274,14 @@ impl HsmProgram {
             let command = name_of(&entry.work.target());
             tracing::warn!("{command} waits: {text}");
         }
-        self.command_ended(command, HsmCommandEnd::LocalTrouble { text })
+        let end = match why {
+            LocalError::NoRoom => HsmCommandEnd::NoRoom { text },
+            LocalError::Removing
+            | LocalError::PoolAway
+            | LocalError::Disk(_)
+            | LocalError::Namespace(_) => HsmCommandEnd::LocalTrouble { text },
+        };
+        self.command_ended(command, end)
     }
 
     /// The name of a file for the HSM: of this namespace, and never used again.

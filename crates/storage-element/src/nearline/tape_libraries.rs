@@ -22,7 +22,7 @@ use library_status::{DriveActivity, Times};
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
-use super::driver_task::{Forecast, RecallEnd, TapeGet, TapeOutcome, TapePut};
+use super::driver_task::{Forecast, LocalError, RecallEnd, TapeGet, TapeOutcome, TapePut};
 use super::tape_system::{TapeSystem, TaskOf};
 use super::wording::{COPY_NOT_UNDERSTOOD, library_incident, log_begin, log_end};
 use crate::clock::BelievedClock;
@@ -31,7 +31,7 @@ use crate::tape_meter::MeterState;
 use crate::tape_operator::{OperatorOrder, ReplySender};
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
-use penstock_model::Timestamp;
+use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::{EntryId, Namespace, TapeCopyUri, TapeFile, TapeRemoval};
 use penstock_tape::drive_pool::{DownReason, DriveState};
 use penstock_tape::live_set::RequestTarget;
@@ -333,6 +333,25 @@ impl TapeLibraries {
         }
     }
 
+    /// There was no room for a file of this size. Users' files as large, or larger, that no drive reads are not tried one after the other
+    /// in vain.
+    fn put_off(&mut self, size_bytes: u64) -> Vec<LibraryTask> {
+        let recalls = self.engine.live().recalls.iter();
+        let waiting = recalls.filter_map(|(file, entry)| {
+            let is_asked = entry.askers.contains_key(&RequestKind::Get.of_file(*file));
+            let is_put_off = is_asked && entry.read_by.is_none() && entry.size_bytes >= size_bytes;
+            is_put_off.then_some((EntryId(file.0), Bytes(entry.size_bytes)))
+        });
+        let waiting: Vec<(EntryId, Bytes)> = waiting.collect();
+        if waiting.is_empty() {
+            return Vec::new();
+        }
+        let files: Vec<EntryId> = waiting.iter().map(|(file, _)| *file).collect();
+        let mut orders = self.cancel_gets(&files);
+        orders.push(LibraryTask::Tell(TapeOutcome::NoRoom(waiting)));
+        orders
+    }
+
     /// What the driver is told of the end of a request.
     fn told(&mut self, request: RequestId, outcome: RequestOutcome) -> Option<TapeOutcome> {
         let (kind, file) = RequestKind::parse(request);
@@ -614,9 +633,15 @@ impl TapeSystem for TapeLibraries {
 
     fn recall_ended(&mut self, recall: DriveTry, end: RecallEnd) -> Vec<LibraryTask> {
         let DriveTry { drive, file } = recall;
-        self.reads.remove(&drive);
+        let read = self.reads.remove(&drive);
         self.over_bytes.remove(&file);
         self.disk.forget(file);
+        let mut orders = Vec::new();
+        if let (RecallEnd::NotTaken(LocalError::NoRoom), Some(Effect::Read { size_bytes, .. })) =
+            (&end, read)
+        {
+            orders = self.put_off(size_bytes);
+        }
         let report = match end {
             RecallEnd::Brought => DriveReport::FileRead(file),
             RecallEnd::WrongData(text) => {
@@ -629,7 +654,8 @@ impl TapeSystem for TapeLibraries {
             }
             RecallEnd::Gone => DriveReport::NotTaken(file),
         };
-        self.input(Input::Report { drive, report })
+        orders.extend(self.input(Input::Report { drive, report }));
+        orders
     }
 
     fn records(&self) -> Vec<String> {

@@ -14,6 +14,10 @@ use std::time::Duration;
 /// What users are told of a file of which no copy has a name that is known here.
 pub(super) const COPY_NOT_UNDERSTOOD: &str = "the name of its copy on tape cannot be parsed";
 
+/// What users are told of a file that no pool has room for.
+pub(super) const WAITS_FOR_ROOM: &str =
+    "waits for room on disk: no pool has enough free space; the recall starts when one has";
+
 /// What is wrong with an HSM, and what is done or to be done about it.
 pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
     let policy = queue.policy();
@@ -258,6 +262,8 @@ pub(super) enum DiskIncident {
     NoRoom,
     /// A file is not as it was written, or its copy on tape is another file's.
     FileNotArchived,
+    /// Files are on no tape that is in use, and on no disk.
+    FilesWithoutCopy,
 }
 
 /// A line each: a test compares them with the description of the interface and with the page for administrators.
@@ -286,6 +292,7 @@ pub(super) fn disk_incident_code(incident: DiskIncident) -> &'static str {
     match incident {
         DiskIncident::NoRoom => "no-room-on-disk",
         DiskIncident::FileNotArchived => "file-not-archived",
+        DiskIncident::FilesWithoutCopy => "files-without-copy",
     }
 }
 
@@ -294,6 +301,15 @@ pub(super) fn no_room(files: u64, room: Bytes) -> String {
     format!(
         "files that wait for room on disk before they can be recalled from tape: {files} ({room}); release pins, add pools, \
          or raise storage.tape.keep_free_percent"
+    )
+}
+
+/// Files on tape without a copy that can be read. `first` is the path of one of them.
+pub(super) fn files_without_copy(tape: &str, files: u64, first: &str) -> String {
+    let count = plural(files, "file");
+    format!(
+        "{count} on tape {tape} without a copy that can be read, such as {first}: have the tape used again (penstock tape enable {tape}), \
+         or bring them from elsewhere; penstock tape status lists them"
     )
 }
 

@@ -68,6 +68,7 @@ pub fn with_library(config: &mut StorageConfig, keep_free_permille: u16) {
             verify_every_ns: None,
             reclaim_live_permille: 0,
             part_bytes: 1_000_000,
+            copies_wait_ns: i64::MAX,
         },
         time_factor: FACTOR,
     };
@@ -729,6 +730,64 @@ async fn a_copy_on_disk_stays_while_all_copies_on_tape_are_known_to_be_unreadabl
     assert_eq!(site.locality("/tape/f").await, "DISK_AND_TAPE");
     let got = site.send("GET", "/tape/f", &[], b"").await;
     assert_eq!((got.status, got.text().as_str()), (200, "once on tape"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_without_room_on_disk_are_not_read_one_after_the_other_in_vain() {
+    const FILES: usize = 60;
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, |config| {
+        with_library(config, EVICTS_ALL);
+        config.pools[0].capacity = Some(Bytes(20_000));
+        let tape = config.nearline.as_mut().expect("there");
+        (tape.retry_first, tape.retry_max) = (Duration::from_secs(600), Duration::from_secs(600));
+        (tape.pins_user_max, tape.pins_vo_max) = (Some(Bytes(20_000)), Some(Bytes(20_000)));
+    })
+    .await;
+    let files: Vec<String> = (0..FILES)
+        .map(|number| format!("/tape/f{number}"))
+        .collect();
+    for file in &files {
+        site.put(file, &[8; 100]).await;
+    }
+    for file in &files {
+        site.becomes(file, "TAPE").await;
+    }
+    site.put("/disk", &[7; 19_950]).await;
+    let wanted: Vec<Value> = files.iter().map(|path| json!({"path": path})).collect();
+    let (status, told) = site.tape("POST", "stage", json!({"files": wanted})).await;
+    assert_eq!(status, 201, "{told}");
+    let id = told["requestId"].as_str().expect("named").to_owned();
+    site.tape_status_becomes(|told| told["counts"]["recalls"]["delayed"]["files"] == FILES)
+        .await;
+    let told = site
+        .tape("GET", &format!("stage/{id}"), Value::Null)
+        .await
+        .1;
+    let files = told["files"].as_array().expect("a list");
+    let waiting = files.iter().filter(|file| file["code"] == "pool-full");
+    assert_eq!(waiting.count(), FILES, "{told}");
+    let journal = site.storage.namespace().tape_journal().expect("readable");
+    let reads = journal.iter().filter(|line| line.contains("ReadBegun"));
+    assert!(reads.count() <= 4, "{FILES} files: {journal:?}");
+    // Once there is room, an operator has them tried at once.
+    assert_eq!(site.send("DELETE", "/disk", &[], b"").await.status, 204);
+    let (token, until) = (site.token("penstock.admin"), Instant::now() + DEADLINE);
+    loop {
+        let place = "/.penstock/tape/retry";
+        let retried = site.send_as(&token, "POST", place, &[], b"{}").await;
+        assert_eq!(retried.status, 202);
+        let told = site
+            .tape("GET", &format!("stage/{id}"), Value::Null)
+            .await
+            .1;
+        let files = told["files"].as_array().expect("a list");
+        if files.iter().all(|file| file["onDisk"] == true) {
+            break;
+        }
+        assert!(Instant::now() < until, "{told}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

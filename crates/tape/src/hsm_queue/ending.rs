@@ -28,6 +28,11 @@ impl HsmQueue {
             return;
         };
         self.progress.forget(command);
+        match end {
+            HsmCommandEnd::Succeeded { .. } => self.found_room(command),
+            HsmCommandEnd::NoRoom { .. } => self.hold_gets(now_ns, &run.target),
+            _ => {}
+        }
         self.keep(out, HsmCommandRecord::CommandEnded { command });
         let fault = fault_of(run.target.kind(), &end);
         let is_wide = matches!(end, HsmCommandEnd::NotStarted { .. });
@@ -38,7 +43,7 @@ impl HsmQueue {
             (HsmCommandEnd::NotNeeded, ..) => {
                 self.settle_all(out, run.target, &HsmOutcome::Canceled);
             }
-            (HsmCommandEnd::LocalTrouble { .. }, Some(fault), _) => {
+            (HsmCommandEnd::LocalTrouble { .. } | HsmCommandEnd::NoRoom { .. }, Some(fault), _) => {
                 self.not_run(now_ns, run, fault, out);
             }
             (_, fault, Some((_, why))) => self.stopped(now_ns, run, why, fault, out),

@@ -97,7 +97,9 @@ impl HsmQueue {
         let is_free = self.live.runs_of(kind).count() < self.policy.slots(kind);
         let (since_ns, target) = self.live.waiting.get(&kind)?.first()?;
         let is_old = now_ns.saturating_sub(*since_ns) >= self.policy.oldest_wait_ns;
-        let is_overdue = is_free && is_old && self.live.pause(kind).is_none();
+        // What waits for room is told of as such.
+        let is_held = kind == HsmKind::Get && self.room_hold.is_some();
+        let is_overdue = is_free && is_old && !is_held && self.live.pause(kind).is_none();
         is_overdue.then(|| target.clone())
     }
 

@@ -58,6 +58,9 @@ pub struct TapeConfig {
     /// Bytes that a repack keeps on disk at a time, between the old tape and the new one.
     #[serde(default = "TapeConfig::default_repack_part")]
     pub repack_part: Size,
+    /// How long a tape may be broken, disabled or no longer configured before its copies are written again elsewhere.
+    #[serde(default = "TapeConfig::default_replace_copies_after")]
+    pub replace_copies_after: Span,
     /// How long the copies on tape of a removed file stay.
     #[serde(default = "TapeConfig::default_keep_removed")]
     pub keep_removed: Span,
@@ -233,6 +236,9 @@ impl TapeConfig {
     }
     fn default_repack_part() -> Size {
         Size(100_000_000_000)
+    }
+    fn default_replace_copies_after() -> Span {
+        Span(Duration::from_secs(86_400))
     }
     fn default_keep_removed() -> Span {
         Span(Duration::from_secs(7 * 86_400))
@@ -466,6 +472,10 @@ impl TapeConfig {
                 "repack_part",
                 self.repack_part != TapeConfig::default_repack_part(),
             ),
+            (
+                "replace_copies_after",
+                self.replace_copies_after != TapeConfig::default_replace_copies_after(),
+            ),
         ];
         set_ones(&keys)
     }
@@ -616,6 +626,7 @@ impl TapeConfig {
                 verify_every_ns: (every_ns > 0).then_some(every_ns),
                 reclaim_live_permille: u16::from(self.reclaim_below_percent) * 10,
                 part_bytes: self.repack_part.0,
+                copies_wait_ns: nanoseconds(self.replace_copies_after),
             },
             time_factor: self.time_factor,
         }

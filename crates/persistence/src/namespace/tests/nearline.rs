@@ -697,16 +697,21 @@ fn many_files_are_looked_up_at_once_in_the_order_in_which_they_were_asked_for() 
 }
 
 #[test]
-fn a_copy_that_was_moved_has_its_new_place_and_one_that_came_too_late_is_to_be_removed() {
+fn a_further_copy_has_its_place_and_one_that_came_too_late_is_to_be_removed() {
     let lab = Lab::new();
     let (file, gone) = (lab.write_precious("/f"), lab.write_precious("/g"));
     lab.archive(file);
     lab.archive(gone);
-    let moved = |file: EntryId, from: String, to: &str| {
-        let (to, at) = (to.to_owned(), LATER);
-        lab.nearline(NearlineChange::CopyMoved { file, from, to, at })
-            .expect("kept");
+    let made = |file: EntryId, instead_of: Option<String>, uri: &str| {
+        let made = NearlineChange::CopyMade {
+            file,
+            uri: uri.to_owned(),
+            instead_of,
+            at: LATER,
+        };
+        lab.nearline(made).expect("kept");
     };
+    let moved = |file, from, to| made(file, Some(from), to);
     let uris = |file: EntryId| {
         let found = lab.namespace().tape_file(file).expect("readable");
         let copies = found.map_or_else(Vec::new, |found| found.copies);
@@ -737,6 +742,17 @@ fn a_copy_that_was_moved_has_its_new_place_and_one_that_came_too_late_is_to_be_r
     assert_eq!(owed(), ["hsm://new/2"]);
     let last = |prefix| lab.namespace().tape_removal_with(prefix).expect("readable");
     assert!(last("hsm://new/") > Some(LATER) && last("hsm://t/").is_none());
+    // One beside it, told twice.
+    for _ in 0..2 {
+        made(file, None, "hsm://new/3");
+        assert_eq!(uris(file), ["hsm://new/1", "hsm://new/3"]);
+    }
+    // A file that goes to tape still has all its copies from there.
+    let precious = lab.write_precious("/p");
+    made(precious, None, "hsm://new/4");
+    made(EntryId(precious.0 + 1_000), None, "hsm://new/5");
+    assert_eq!(uris(precious), Vec::<String>::new());
+    assert_eq!(owed(), ["hsm://new/2", "hsm://new/4", "hsm://new/5"]);
 }
 
 fn member(levels: &[&str], expected_files: Option<u64>) -> DataSetMember {

@@ -125,7 +125,7 @@ impl<S: TapeSystem> Driver<S> {
             Lookup::File(file) if file.archival == Archival::Precious => file,
             // It is gone, or was told before.
             Lookup::File(_) | Lookup::Gone => return self.keep_archived(id, uris).await,
-            Lookup::Unknown => return self.ask_later(id),
+            Lookup::Unknown => return self.retries.add(id, None),
         };
         let name = file.pool.clone();
         let pool = name.and_then(|name| self.context.pools.get(&name)).cloned();
@@ -136,7 +136,7 @@ impl<S: TapeSystem> Driver<S> {
             }
             None => {
                 tracing::warn!(file = %id, "the pool of a file that was put on tape is away, so that it is put again");
-                self.ask_later(id);
+                self.ask_known_later(&file);
             }
         }
     }
@@ -165,7 +165,7 @@ impl<S: TapeSystem> Driver<S> {
             }
             Err(why) => {
                 tracing::warn!(file = %file.id, %why, "a file that was put on tape cannot be compared, so that it is put again");
-                self.ask_later(file.id);
+                self.ask_known_later(&file);
             }
         }
     }

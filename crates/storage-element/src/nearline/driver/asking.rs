@@ -5,7 +5,8 @@ use super::{Driver, LOOK_WAIT, PAGE_FILES};
 use crate::nearline::driver_task::{TapeAccount, TapeGet, TapePut};
 use crate::nearline::recall::room_for_recall;
 use crate::nearline::tape_system::TapeSystem;
-use penstock_model::{Archival, PoolName, ProblemCode, VoName};
+use crate::nearline::wording::WAITS_FOR_ROOM;
+use penstock_model::{Archival, Bytes, PoolName, ProblemCode, VoName};
 use penstock_persistence::namespace::{
     EntryId, FileAwaiter, NearlineChange, RecallFacts, RecallState, StageProblem, TapeFile,
 };
@@ -222,21 +223,24 @@ impl<S: TapeSystem> Driver<S> {
             .await;
     }
 
-    /// A recall found no room: whoever waits for the file is told now and then, and room is made for it.
-    pub(super) async fn wait_for_room(&mut self, file: &TapeFile) {
-        let (id, at) = (file.id, self.now());
-        let room = room_for_recall(file.size);
-        if !self.room_wait.waits(id, room, at) {
-            return;
+    /// There is no room for files of these sizes: whoever waits for them is told now and then, and room is made for them.
+    pub(super) async fn wait_for_room(&mut self, files: &[(EntryId, Bytes)]) {
+        let at = self.now();
+        let mut untold = Vec::new();
+        for (file, size) in files {
+            if self.room_wait.waits(*file, room_for_recall(*size), at) {
+                untold.push(*file);
+            }
         }
-        let text = format!(
-            "waits for room on disk: no pool has {} bytes free; it is brought as soon as one has",
-            room.0
-        );
-        let code = ProblemCode::PoolFull;
-        let problem = StageProblem { code, text };
-        self.must(NearlineChange::RecallDelayed { file: id, problem })
-            .await;
+        for page in untold.chunks(PAGE_FILES) {
+            let problem = StageProblem {
+                code: ProblemCode::PoolFull,
+                text: WAITS_FOR_ROOM.to_owned(),
+            };
+            let files = page.to_vec();
+            self.must(NearlineChange::RecallDelayed { files, problem })
+                .await;
+        }
     }
 
     /// Files that nobody asks for any more wait for no room.

@@ -57,7 +57,7 @@ impl<S: TapeSystem> Driver<S> {
             Ok(placed) => placed,
             Err(why) => {
                 if let LocalError::NoRoom = why {
-                    self.wait_for_room(&found).await;
+                    self.wait_for_room(&[(file, found.size)]).await;
                 }
                 return self.ended(recall, RecallEnd::NotTaken(why));
             }

@@ -2,10 +2,13 @@
 //! somebody may ask.
 
 use super::TapeLibraries;
-use super::care::{CareStatus, VerificationStatus, care_status};
+use super::care::{CareStatus, VerificationStatus, care_status, lost_files};
 use super::catalogue::LiveBytes;
 use crate::drive_account::MountStatus;
-use crate::nearline::wording::{WaitStatus, library_incident, library_incident_code, library_wait};
+use crate::nearline::wording::{
+    DiskIncident, WaitStatus, disk_incident_code, library_incident, library_incident_code,
+    library_wait,
+};
 use crate::nearline::{NearlineIncident, NearlineStatus};
 use crate::tape_counts::{TapeCounts, WorkCounts};
 use crate::tape_meter::MeterState;
@@ -179,9 +182,15 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
         since: times.wall(*since_ns),
         fault: None,
     });
+    let lost = lost_files(libraries).map(|(since_ns, what)| NearlineIncident {
+        code: disk_incident_code(DiskIncident::FilesWithoutCopy),
+        what,
+        since: times.wall(since_ns),
+        fault: None,
+    });
     NearlineStatus {
         counts: counts(libraries, &times),
-        incidents: incidents.collect(),
+        incidents: incidents.chain(lost).collect(),
         expected: Default::default(),
         libraries: Some(LibrariesStatus {
             drives: drives(libraries, &times),

@@ -113,7 +113,7 @@ impl TapeLibraries {
             return Err(OperatorError::TapeState {
                 tape,
                 state: "out of use",
-                remedy: "enable it first",
+                remedy: "make it read-only first, with `penstock tape read-only`",
             });
         }
         Ok(self.order_repack(tape, RelabelOrder::Operator, together))

@@ -418,6 +418,32 @@ fn a_data_set_waits_until_it_is_complete_and_lies_together() {
 }
 
 #[test]
+fn a_file_that_is_asked_for_again_is_counted_once_in_its_data_set() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    let files = [1, 2].map(|file| of_set(file, "pair", 2));
+    lab.give(Input::Archive(files.to_vec()));
+    lab.report("d0", DriveReport::Mounted);
+    let came = |lab: &Lab| {
+        let sets = lab.engine.live().data_sets.values();
+        sets.map(|set| (set.came_files, set.came_bytes))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(came(&lab), [(2, 2 * GB)]);
+    let other = lab.report("d0", DriveReport::NotTaken(FileId(1)));
+    assert_eq!(lab.told(), [(1, RequestOutcome::NotTaken)]);
+    assert_eq!(came(&lab), [(1, GB)]);
+    lab.perform(other);
+    let again = lab.give(Input::Archive(vec![of_set(1, "pair", 2)]));
+    assert_eq!(came(&lab), [(2, 2 * GB)]);
+    lab.perform(again);
+    lab.give(Input::Tick);
+    let live = lab.engine.live();
+    assert!(live.data_sets.is_empty());
+    let held = (HintSource::ClientMetadata, HintVerdict::Held);
+    assert_eq!(live.hint_verdicts, BTreeMap::from([(held, 1)]));
+}
+
+#[test]
 fn a_data_set_waits_no_longer_than_allowed_and_an_empty_hint_is_told() {
     let mut patient = policy();
     patient.data_set_wait_ns = 45 * HOUR_NS;
