@@ -315,16 +315,16 @@ def test_a_tape_is_repacked_by_hand_whatever_its_state(make_silo):
     # Disabled: nothing is read from it, so it is not emptied.
     second = tape_of("silo-1")
     silo.run("disable", second)
-    told = silo.run("repack", second, code=2)
+    told = silo.run("repack", second, code=1)
     assert f"tape {second} is out of use: make it read-only first, with `penstock tape read-only`" in told, told
     silo.run("enable", second)
     # Broken: what has a copy elsewhere is moved with its help, and the tape stays as it is.
     cartridge, label = break_tape(silo, second)
     silo.run("repack", second)
     eventually("all of it is moved", lambda: silo.tape(second)["live"]["files"] == 0, WITHIN)
-    waits = lambda: [one["waits_for"] for one in silo.care()["repacks"] if one["tape"] == second and one["waits_for"]]
-    [why] = eventually("it is told what is to be done", waits, WITHIN)
-    assert why == "it is broken; make it read-only first"
+    waits = lambda: [one["waits_for"] for one in silo.care()["repacks"] if one["tape"] == second]
+    is_told = lambda: waits() == ["it is broken; make it read-only first"]
+    eventually("it is told what is to be done", is_told, WITHIN)
     assert silo.tape(second)["state"] == "broken"
     for drive in silo.status()["libraries"]["drives"]:
         if drive["library"] == "silo-2":
