@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import threading
+import time
 
 import pytest
 from interop.clients import Door
@@ -235,9 +236,11 @@ class CopiedRecording(OperatedRecording):
     def look(self, libraries):
         lost = [tape for tape in libraries["tapes"] if tape["state"] == "disabled"]
         full = [tape["name"] for tape in libraries["tapes"] if tape["live"]["files"] and tape["name"] not in self.ordered]
-        if lost and not lost[0]["live"]["files"]:
+        # Files in the trash keep the copies that they have, so that not each tape becomes empty.
+        if lost and (not lost[0]["live"]["files"] or time.monotonic() > self.lost_until):
             self.order(lost[0]["name"], "enable")
         elif full and not lost:
+            self.lost_until = time.monotonic() + 10
             self.order(full[0], "disable")
 
 
