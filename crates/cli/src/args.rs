@@ -33,8 +33,9 @@ pub use site::{
     RotatedKey, ServeArgs, TokenArgs,
 };
 pub use tape::{
-    TapeAccountArgs, TapeCalibrateArgs, TapeCommand, TapeDataSetsArgs, TapeGoal, TapeHoldArgs,
-    TapeNameArgs, TapeOrderArgs, TapePolicy, TapeRepackArgs, TapeStatusArgs, TapeStopArgs,
+    OrderGoalArg, OrderPolicyArg, TapeAccountArgs, TapeCalibrateArgs, TapeCommand,
+    TapeDataSetsArgs, TapeHoldArgs, TapeNameArgs, TapeOrderArgs, TapeRepackArgs, TapeStatusArgs,
+    TapeStopArgs,
 };
 pub use trash::{
     DoorArgs, RemovedSince, RestorePlace, TrashCommand, TrashEmptyArgs, TrashListArgs,

@@ -27,7 +27,7 @@ use crate::live_set::{ArchiveGroup, LiveSet, RequestTarget};
 use crate::locate::SECOND_NS;
 use crate::mount_decision::{MountDecision, MountPolicy, MountTarget};
 use crate::order::OrderEffort;
-use crate::record::{Record, Tape, TapeState};
+use crate::record::{DriveRecord, Record, Tape, TapeState};
 use crate::relabel::{RelabelOrder, RelabelRefusal, TapeUse, may_relabel};
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 pub use trickle::TricklePolicy;
 use trickle::Trickles;
-pub use waiting::TapeWait;
+pub use waiting::QueueWait;
 
 /// In which order the files of one mount are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,6 +212,8 @@ pub enum Input {
     },
     /// A copy that could not be read has another place, or is needed no more.
     CopyMended(FileId),
+    /// All files have been compared with what classes want of them, as these words tell it, and have it.
+    ClassesCompared(String),
     /// Libraries that are left alone for a while are tried now.
     RetryLibraries,
     /// Nothing but the time that has passed.
@@ -272,6 +274,8 @@ pub enum Effect {
     Abort {
         drive: DriveName,
     },
+    /// Whoever is told has to have kept it before the records of the next input are: it is told again only after a restart that
+    /// comes before that.
     Tell {
         request: RequestId,
         outcome: RequestOutcome,
@@ -349,10 +353,12 @@ pub struct RequestEngine {
     /// What was decided last about tapes that were waited for. Empty while no drive can be given.
     decided: Vec<MountDecision>,
     /// Families that nothing can be written of now, although there is a tape for them.
-    held: BTreeMap<FamilyName, TapeWait>,
+    held: BTreeMap<FamilyName, QueueWait>,
     trickles: Trickles,
     /// When a tape that is not worth a mount now will be.
     next_worth_ns: Option<i64>,
+    /// Requests that were told with the last input, whose end is recorded with the next one.
+    told: Vec<RequestId>,
     wake_ns: Option<i64>,
     is_decision_due: bool,
 }
@@ -380,6 +386,7 @@ impl RequestEngine {
             held: BTreeMap::new(),
             trickles: Trickles::default(),
             next_worth_ns: None,
+            told: Vec::new(),
             wake_ns: None,
             is_decision_due: true,
         }
@@ -400,8 +407,8 @@ impl RequestEngine {
         &self.live
     }
 
-    /// After a restart: what had been ordered and may not have been done. Whether a drive still has what it had written and not
-    /// synced nobody knows: that is written again.
+    /// After a restart: what had been ordered and may not have been done, and what may not have been told. Whether a drive still has
+    /// what it had written and not synced nobody knows: that is written again.
     pub fn resume(&mut self, now_ns: i64) -> Vec<Effect> {
         let mut out = Turnout::default();
         let drives: Vec<DriveName> = self.live.drives.0.keys().cloned().collect();
@@ -425,18 +432,16 @@ impl RequestEngine {
         let relabeling = self.live.relabeling.iter().cloned();
         out.effects
             .extend(relabeling.map(|tape| Effect::Relabel { tape }));
-        let mut records = out.records;
-        let mut effects = out.effects;
-        for effect in self.handle(now_ns, Input::Tick) {
-            match effect {
-                Effect::Persist(more) => records.extend(more),
-                effect => effects.push(effect),
+        for (request, outcome) in self.live.settled.clone() {
+            // Those that the inventory has settled are told already.
+            if !self.told.contains(&request) {
+                self.told.push(request);
+                out.effects.push(Effect::Tell { request, outcome });
             }
         }
-        if !records.is_empty() {
-            effects.insert(0, Effect::Persist(records));
-        }
-        effects
+        self.is_decision_due = true;
+        self.go_on(now_ns, &mut out);
+        out.all()
     }
 
     /// What a drive had been told last.
@@ -467,17 +472,27 @@ impl RequestEngine {
     /// Takes one input. Effects are performed in their order.
     pub fn handle(&mut self, now_ns: i64, input: Input) -> Vec<Effect> {
         let mut out = Turnout::default();
-        self.take(now_ns, input, &mut out);
-        self.expire(now_ns, &mut out);
-        self.watch(now_ns, &mut out);
-        self.work(now_ns, &mut out);
-        if self.is_decision_due {
-            self.decide(now_ns, &mut out);
-            // A drive that was only kept for what might come is free for what is there.
-            self.dismount_idle(now_ns, &mut out);
+        // Those that were told with the last input know it by now.
+        for request in std::mem::take(&mut self.told) {
+            let outcome = None;
+            self.keep(&mut out, Record::RequestEnded { request, outcome });
         }
-        self.wake(now_ns, &mut out);
+        self.take(now_ns, input, &mut out);
+        self.go_on(now_ns, &mut out);
         out.all()
+    }
+
+    /// What follows from the time, and from whatever has changed.
+    fn go_on(&mut self, now_ns: i64, out: &mut Turnout) {
+        self.expire(now_ns, out);
+        self.watch(now_ns, out);
+        self.work(now_ns, out);
+        if self.is_decision_due {
+            self.decide(now_ns, out);
+            // A drive that was only kept for what might come is free for what is there.
+            self.dismount_idle(now_ns, out);
+        }
+        self.wake(now_ns, out);
     }
 
     /// Long because each input has its arm.
@@ -543,7 +558,7 @@ impl RequestEngine {
                     let why = *why;
                     self.keep(
                         out,
-                        Record::DriveFreed {
+                        DriveRecord::DriveFreed {
                             at_ns: now_ns,
                             drive: drive.clone(),
                         },
@@ -578,6 +593,11 @@ impl RequestEngine {
                 self.keep(out, Record::Care { at_ns, tape, step });
             }
             Input::CopyMended(file) => self.mend_copy(file, out),
+            Input::ClassesCompared(classes) => {
+                if self.live.compared_classes.as_ref() != Some(&classes) {
+                    self.keep(out, Record::ClassesCompared { classes });
+                }
+            }
             Input::RetryLibraries => self.retry_libraries(now_ns, out),
             Input::Tick => self.is_decision_due = true,
         }
@@ -626,23 +646,23 @@ impl RequestEngine {
     }
 
     /// Records something, which changes the state.
-    fn keep(&mut self, out: &mut Turnout, record: Record) {
+    fn keep(&mut self, out: &mut Turnout, record: impl Into<Record>) {
+        let record = record.into();
         self.live.apply(&record);
         out.records.push(record);
     }
 
+    /// Tells a request how it ends.
     fn end(&mut self, out: &mut Turnout, request: RequestId, outcome: RequestOutcome) {
         if !self.live.requests.contains_key(&request) {
             return;
         }
-        let ended = outcome.clone();
-        self.keep(
-            out,
-            Record::RequestEnded {
-                request,
-                outcome: ended,
-            },
-        );
+        let settled = Record::RequestSettled {
+            request,
+            outcome: outcome.clone(),
+        };
+        self.keep(out, settled);
+        self.told.push(request);
         out.effects.push(Effect::Tell { request, outcome });
     }
 

@@ -7,7 +7,7 @@ use crate::geometry::Geometry;
 use crate::live_set::{RecallEntry, RequestTarget};
 use crate::order::{OrderGoal, OrderPolicy, RecallPlan};
 use crate::recall::{RecallFile, reads_on};
-use crate::record::Record;
+use crate::record::{DriveRecord, Record};
 use crate::request::{
     DriveName, FileId, ReadPurpose, RecallRequest, RequestOutcome, TapeName, VoName,
 };
@@ -105,7 +105,7 @@ impl RequestEngine {
         let drive = drive.clone();
         self.keep(
             out,
-            Record::ReadEnded {
+            DriveRecord::ReadEnded {
                 at_ns: now_ns,
                 drive,
                 file,
@@ -122,7 +122,7 @@ impl RequestEngine {
         let entry = self.live.recalls.get(&file);
         let is_compared = entry.is_some_and(|entry| entry.verifiers().len() == entry.askers.len());
         let over_bytes = self.over_bytes(drive, file);
-        let begun = Record::ReadBegun {
+        let begun = DriveRecord::ReadBegun {
             over_bytes,
             is_compared,
             at_ns: now_ns,
