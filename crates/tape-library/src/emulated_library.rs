@@ -163,6 +163,17 @@ impl EmulatedLibrary {
                 };
                 self.order(drive, command)
             }
+            Effect::AskOrder {
+                drive,
+                after_bytes,
+                files,
+            } => {
+                let command = Command::Order {
+                    after_bytes: *after_bytes,
+                    files: files.clone(),
+                };
+                self.order(drive, command)
+            }
             Effect::Relabel { tape } => self.relabel(tape),
             Effect::Write {
                 drive,

@@ -8,6 +8,7 @@
 mod archive_demand;
 mod archiving;
 mod calibrating;
+mod drive_ordering;
 mod failing;
 mod forecasting;
 mod inventory;
@@ -30,8 +31,8 @@ use crate::order::OrderEffort;
 use crate::record::{DriveRecord, Record, Tape, TapeState};
 use crate::relabel::{RelabelOrder, RelabelRefusal, TapeUse, may_relabel};
 use crate::request::{
-    ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
-    RequestOutcome, TapeCopy, TapeErrorScope, TapeName,
+    ArchiveRequest, DriveName, FamilyName, FileId, FilePlace, LibraryName, RecallRequest,
+    RequestId, RequestOutcome, TapeCopy, TapeErrorScope, TapeName,
 };
 use crate::tape_care::CareStep;
 use crate::watchdog::{Watchdog, WatchdogLimits};
@@ -133,6 +134,10 @@ pub enum DriveReport {
     Located { took_ns: i64 },
     /// Where the wraps of the tape in it end, of drives that tell; best before it is mounted.
     WrapEnds { wrap_ends_bytes: Vec<u64> },
+    /// It puts so many files into order itself; at each mount, before it is mounted.
+    OrdersReads { files_max: u32 },
+    /// The answer to [`Effect::AskOrder`].
+    ReadsOrdered { files: Vec<FileId> },
     /// Where data ends on the tape in it, what no sync covers left out, of drives that tell; before it is mounted.
     DataEnds { end_bytes: u64 },
     /// It works: bytes since it began what it does, or any number that grows while it mounts.
@@ -235,6 +240,12 @@ pub enum Effect {
         file: FileId,
         begin_bytes: u64,
         size_bytes: u64,
+    },
+    /// Say in which order these files are read soonest, once the head stands there. The drive may be silent about it.
+    AskOrder {
+        drive: DriveName,
+        after_bytes: u64,
+        files: Vec<FilePlace>,
     },
     /// Read it and compare it with what was written; it goes nowhere.
     Verify {
@@ -344,6 +355,8 @@ pub struct RequestEngine {
     watchdog: Watchdog,
     calibrations: Calibrations,
     orders: BTreeMap<DriveName, PlannedOrder>,
+    /// Drives that put reads into order, and how many at most.
+    ordering_drives: BTreeMap<DriveName, u32>,
     sums: BTreeMap<TapeName, QueueSum>,
     group_tallies: BTreeMap<FamilyName, BTreeMap<ArchiveGroup, GroupTally>>,
     /// Drives of these classes would be used if they were free.
@@ -377,6 +390,7 @@ impl RequestEngine {
             watchdog: Watchdog::default(),
             calibrations: Calibrations::default(),
             orders: BTreeMap::new(),
+            ordering_drives: BTreeMap::new(),
             sums: BTreeMap::new(),
             group_tallies: BTreeMap::new(),
             wanted: BTreeSet::new(),
@@ -610,6 +624,10 @@ impl RequestEngine {
             DriveReport::WrapEnds { wrap_ends_bytes } => {
                 self.measured(drive, wrap_ends_bytes, out);
             }
+            DriveReport::OrdersReads { files_max } => {
+                self.ordering_drives.insert(drive.clone(), files_max);
+            }
+            DriveReport::ReadsOrdered { files } => self.take_drive_order(drive, &files),
             DriveReport::DataEnds { end_bytes } => self.data_ends(now_ns, drive, end_bytes, out),
             DriveReport::Moved { bytes } => self.watchdog.moved(now_ns, drive, bytes),
             DriveReport::FileRead(file) => self.file_read(now_ns, drive, (file, true), out),

@@ -181,7 +181,8 @@ impl TapeLibraries {
                     self.read_mounts += u64::from(!purpose.is_archive());
                     orders.push(LibraryTask::Begin(effect));
                 }
-                Effect::Verify { .. }
+                Effect::AskOrder { .. }
+                | Effect::Verify { .. }
                 | Effect::Write { .. }
                 | Effect::WriteAggregate { .. }
                 | Effect::Sync { .. }
@@ -290,6 +291,8 @@ impl TapeLibraries {
             DriveReport::Mounted
             | DriveReport::Located { .. }
             | DriveReport::WrapEnds { .. }
+            | DriveReport::OrdersReads { .. }
+            | DriveReport::ReadsOrdered { .. }
             | DriveReport::DataEnds { .. }
             | DriveReport::LibraryFull
             | DriveReport::Moved { .. }
@@ -310,6 +313,7 @@ impl TapeLibraries {
             return self.perform_relabel(tape);
         }
         let (Effect::Mount { drive, .. }
+        | Effect::AskOrder { drive, .. }
         | Effect::Read { drive, .. }
         | Effect::Verify { drive, .. }
         | Effect::Write { drive, .. }

@@ -9,7 +9,7 @@ use crate::order::{OrderGoal, OrderPolicy, RecallPlan};
 use crate::recall::{RecallFile, reads_on};
 use crate::record::{DriveRecord, Record};
 use crate::request::{
-    DriveName, FileId, ReadPurpose, RecallRequest, RequestOutcome, TapeName, VoName,
+    DriveName, FileId, FilePlace, ReadPurpose, RecallRequest, RequestOutcome, TapeName, VoName,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +21,9 @@ const IMPROVED_FILES_MAX: usize = 2_000;
 pub(super) struct PlannedOrder {
     pub(super) tape: TapeName,
     revision: u64,
-    files: VecDeque<FileId>,
+    pub(super) files: VecDeque<FileId>,
+    /// No file of it has been read yet.
+    is_new: bool,
 }
 
 /// What a queue sums up to at a revision.
@@ -119,6 +121,10 @@ impl RequestEngine {
         let Some(file) = self.next_file(now_ns, drive) else {
             return false;
         };
+        let order = self.orders.get_mut(drive);
+        if order.is_some_and(|order| std::mem::take(&mut order.is_new)) {
+            self.ask_order(drive, file, out);
+        }
         let entry = self.live.recalls.get(&file);
         let is_compared = entry.is_some_and(|entry| entry.verifiers().len() == entry.askers.len());
         let over_bytes = self.over_bytes(drive, file);
@@ -205,6 +211,7 @@ impl RequestEngine {
                 tape,
                 revision,
                 files: self.ordered(&known, head_bytes, files).into(),
+                is_new: true,
             };
             self.orders.insert(drive.clone(), order);
         }
@@ -233,13 +240,9 @@ impl RequestEngine {
                 files
             }
             ReadOrder::Best => {
-                let recall_file = |file: &FileId| RecallFile {
-                    name: String::new(),
-                    begin_bytes: begin(file),
-                    size_bytes: entry(file).map_or(0, |entry| entry.size_bytes),
-                    requests: 1,
-                };
-                let recall_files: Vec<RecallFile> = files.iter().map(recall_file).collect();
+                files.retain(|file| self.place_of(*file).is_some());
+                let places = files.iter().filter_map(|file| self.place_of(*file));
+                let recall_files: Vec<RecallFile> = places.map(FilePlace::to_recall).collect();
                 let plan = RecallPlan {
                     drive: model,
                     geometry,

@@ -5,7 +5,7 @@ use crate::data_set::DataSet;
 use crate::drive_kind::DriveKind;
 use crate::live_set::CopyStage;
 use crate::loaded_drive::{HostFeed, LoadedDrive};
-use crate::request::{ArchiveWishes, Asker, FamilyName, ReadPurpose, TapeCopy, VoName};
+use crate::request::{ArchiveWishes, Asker, FamilyName, FilePlace, ReadPurpose, TapeCopy, VoName};
 
 mod archives;
 mod inventory;
@@ -852,13 +852,18 @@ fn a_restart_at_any_step_knows_the_same_and_loses_nothing() {
 
 /// A drive that is not as its model, and which tells of its wraps or does not.
 fn hidden_drive(tells_wrap_ends: bool) -> LoadedDrive {
+    let kind = hidden_kind(tells_wrap_ends);
+    let mut cartridge = Cartridge::of_kind(&kind, 5);
+    LoadedDrive::load(&kind, &mut cartridge, Chance::new(5)).0
+}
+
+fn hidden_kind(tells_wrap_ends: bool) -> DriveKind {
     let mut kind = DriveKind::named("LTO-8").expect("a kind");
     kind.wrap_jitter_permille = 200;
     kind.tells_wrap_ends = tells_wrap_ends;
     kind.model.locate.longitudinal_ns = kind.model.locate.longitudinal_ns * 6 / 5;
     kind.model.locate.base_ns = kind.model.locate.base_ns * 4 / 5;
-    let mut cartridge = Cartridge::of_kind(&kind, 5);
-    LoadedDrive::load(&kind, &mut cartridge, Chance::new(5)).0
+    kind
 }
 
 /// Recalls the same hundred files once more: how long the drive located, and in which order files were read.
@@ -879,7 +884,22 @@ fn campaign(lab: &mut Lab, hidden: &LoadedDrive, number: u64) -> (i64, Vec<u64>)
                     let told = DriveReport::WrapEnds { wrap_ends_bytes };
                     open.extend(lab.report(&name.0, told));
                 }
+                if let Some(files_max) = drive.read_order_max() {
+                    let told = DriveReport::OrdersReads { files_max };
+                    open.extend(lab.report(&name.0, told));
+                }
                 (name, DriveReport::Mounted)
+            }
+            Effect::AskOrder {
+                drive: name,
+                after_bytes,
+                files,
+            } => {
+                let Some(order) = drive.read_order(after_bytes, &files) else {
+                    continue;
+                };
+                let files = order.into_iter().map(|place| files[place].file).collect();
+                (name, DriveReport::ReadsOrdered { files })
             }
             Effect::Read {
                 drive: name,
@@ -948,6 +968,114 @@ fn a_drive_that_tells_where_wraps_end_is_believed_at_once() {
     assert_eq!(facts.wrap_ends_bytes.as_deref(), hidden.wrap_ends_bytes());
     let measured = |record: &&Record| matches!(record, Record::TapeMeasured { .. });
     assert_eq!(lab.records.iter().filter(measured).count(), 1);
+}
+
+#[test]
+fn a_drive_that_orders_reads_is_followed_and_locates_for_less_time() {
+    let mut rules = policy();
+    rules.order_effort = OrderEffort(200_000);
+    let mut lab = Lab::new(rules.clone(), 1, &["t"]);
+    let by_model = campaign(&mut lab, &hidden_drive(false), 1).0;
+    let mut lab = Lab::new(rules.clone(), 1, &["t"]);
+    let by_drive = campaign(&mut lab, &hidden_drive_that_orders(100), 1).0;
+    println!("locates by the model's order: {by_model} ns, by the drive's: {by_drive} ns");
+    assert!(by_drive * 100 < by_model * 90, "{by_model} {by_drive}");
+    // More files than it takes: the order is found here.
+    let mut lab = Lab::new(rules, 1, &["t"]);
+    assert_eq!(
+        campaign(&mut lab, &hidden_drive_that_orders(50), 1).0,
+        by_model
+    );
+    assert_eq!(
+        lab.count(|effect| matches!(effect, Effect::AskOrder { .. })),
+        0
+    );
+}
+
+fn hidden_drive_that_orders(files_max: u32) -> LoadedDrive {
+    let mut kind = hidden_kind(false);
+    kind.read_order_max = Some(files_max);
+    let mut cartridge = Cartridge::of_kind(&kind, 5);
+    LoadedDrive::load(&kind, &mut cartridge, Chance::new(5)).0
+}
+
+/// Five files on one tape in a drive that orders reads: the order in which they are read when it answers this after so many.
+fn read_in_order(answer: &[u64], after_files: usize) -> Vec<u64> {
+    let mut rules = policy();
+    rules.order_effort = OrderEffort(200_000);
+    let mut lab = Lab::new(rules, 1, &["t"]);
+    let file = |file: u64| recall(file, file, &[("t", file * 100)]);
+    let mut open = lab.give(Input::Recall((1..=5).map(file).collect()));
+    let mut read = Vec::new();
+    lab.report("d0", DriveReport::OrdersReads { files_max: 10 });
+    open.extend(lab.report("d0", DriveReport::Mounted));
+    let asked = open.iter().find_map(|effect| match effect {
+        Effect::AskOrder { files, .. } => Some(files.len()),
+        _ => None,
+    });
+    assert_eq!(asked, Some(4));
+    while !open.is_empty() {
+        if read.len() == after_files {
+            let files = answer.iter().map(|file| FileId(*file)).collect();
+            lab.report("d0", DriveReport::ReadsOrdered { files });
+        }
+        if let Effect::Read { file, .. } = open.remove(0) {
+            read.push(file.0);
+            open.extend(lab.report("d0", DriveReport::FileRead(file)));
+        }
+    }
+    read
+}
+
+#[test]
+fn an_order_of_a_drive_counts_only_if_it_names_all_files_and_makes_sense() {
+    let ours = read_in_order(&[], 9);
+    assert_eq!(ours, [1, 2, 5, 3, 4]);
+    // About as good; also when its first file has been begun meanwhile, and with a name that is not known.
+    let theirs = [1, 2, 5, 4, 3];
+    assert_eq!(read_in_order(&[2, 5, 4, 3], 0), theirs);
+    assert_eq!(read_in_order(&[5, 4, 2, 3], 1), theirs);
+    assert_eq!(read_in_order(&[9, 2, 5, 4, 3], 0), theirs);
+    // A file is missing, or another stands in its place.
+    for answer in [&[2, 4, 3][..], &[5, 5, 4, 3], &[9, 2, 5, 4], &[]] {
+        assert_eq!(read_in_order(answer, 0), ours, "{answer:?}");
+    }
+}
+
+#[test]
+fn an_order_of_a_drive_that_takes_much_longer_is_not_followed() {
+    let mut rules = policy();
+    rules.order_effort = OrderEffort(200_000);
+    let mut lab = Lab::new(rules, 1, &["t"]);
+    // Along the tape there and back, again and again.
+    let files: Vec<FilePlace> = (0..40)
+        .map(|file| FilePlace {
+            file: FileId(file),
+            begin_bytes: (1 + file * 290) * 1_000_000_000,
+            size_bytes: 1_000_000,
+        })
+        .collect();
+    let ask = |file: &FilePlace| {
+        let begin_gb = file.begin_bytes / 1_000_000_000;
+        recall(file.file.0, file.file.0, &[("t", begin_gb)])
+    };
+    let mut open = lab.give(Input::Recall(files.iter().map(ask).collect()));
+    lab.report("d0", DriveReport::OrdersReads { files_max: 100 });
+    open.extend(lab.report("d0", DriveReport::Mounted));
+    let planned: Vec<FileId> = lab.engine.orders[&drive_name("d0")]
+        .files
+        .iter()
+        .copied()
+        .collect();
+    let mut by_number = planned.clone();
+    by_number.sort_unstable();
+    lab.report("d0", DriveReport::ReadsOrdered { files: by_number });
+    let kept: Vec<FileId> = lab.engine.orders[&drive_name("d0")]
+        .files
+        .iter()
+        .copied()
+        .collect();
+    assert_eq!(kept, planned);
 }
 
 #[test]
