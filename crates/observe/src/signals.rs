@@ -516,9 +516,14 @@ fn link_signals(bins: &[MinuteSums], service: ServiceBins<'_>, bin_seconds: u32)
                 .collect(),
         )
     };
+    // Where no attempt has told of any, they are not known: older records, and services that do not measure them.
+    let failed_bytes = match moved.failed.iter().any(|bytes| *bytes > 0.0) {
+        true => known(moved.failed),
+        false => Series::default(),
+    };
     let mut link = LinkSignals {
         copied_bytes: known(moved.copied),
-        failed_bytes: known(moved.failed),
+        failed_bytes,
         active: sampled(&|bin| bin.active as f64 / seconds),
         limit: sampled(&|bin| {
             let idle = (seconds - bin.samples as f64).max(0.0);
