@@ -149,7 +149,8 @@ impl MinuteSums {
     /// Adds what an attempt had moved, and for how long, which came to nothing.
     pub fn add_lost(&mut self, moved: Bytes, ran: Duration) {
         self.failed_bytes = self.failed_bytes.saturating_add(moved.0);
-        let weighted = moved.0.saturating_mul(ran.as_secs());
+        let seconds = ran.as_secs() + u64::from(ran.subsec_nanos() > 0);
+        let weighted = moved.0.saturating_mul(seconds);
         self.failed_byte_seconds = self.failed_byte_seconds.saturating_add(weighted);
     }
 

@@ -444,7 +444,8 @@ impl MovedBytes {
         let mut failed = vec![0.0; bins.len()];
         for (last, sums) in bins.iter().enumerate() {
             let bytes = sums.failed_bytes as f64;
-            if bytes <= 0.0 {
+            // Minutes of before do not tell how long attempts ran: when their bytes moved is not known.
+            if bytes <= 0.0 || sums.failed_byte_seconds == 0 {
                 continue;
             }
             let ran = sums.failed_byte_seconds as f64 / bytes / f64::from(bin_seconds.max(1));

@@ -185,6 +185,40 @@ fn bytes_of_a_failed_attempt_are_taken_out_of_the_time_in_which_it_ran() {
 }
 
 #[test]
+fn failed_bytes_of_minutes_that_do_not_tell_how_long_attempts_ran_are_left_where_they_are() {
+    let link = stories::link("a", "b");
+    let told = |failed_byte_seconds| {
+        let mut signals = RecordSignals::new(Timestamp(START), 60, 5);
+        for minute in 0..5 {
+            let from = START + minute * 60_000;
+            let fails = minute == 3;
+            let sums = MinuteSums {
+                samples: 60,
+                moved_bytes: 6_000,
+                failed_bytes: if fails { 5_000 } else { 0 },
+                failed_byte_seconds: if fails { failed_byte_seconds } else { 0 },
+                ..MinuteSums::default()
+            };
+            let row = MinuteRow {
+                key: MinuteKey::Link(link.clone()),
+                sums,
+                failures: Vec::new(),
+            };
+            let minute = MinuteSamples {
+                from: Timestamp(from),
+                to: Timestamp(from + 60_000),
+                rows: vec![row],
+            };
+            signals.take_minute(&minute, |_, _| true);
+        }
+        signals.finish().links[&link].copied_bytes.at(3)
+    };
+    assert_eq!(told(0), Some(6_000.0));
+    // Less than a minute of running.
+    assert_eq!(told(50_000), Some(1_000.0));
+}
+
+#[test]
 fn a_service_that_stopped_within_the_first_second_of_a_minute_is_told_apart_too() {
     let links = ["b", "c", "d"].map(|end| stories::link("a", end));
     let mut signals = RecordSignals::new(Timestamp(START), 60, 60);
