@@ -8,7 +8,7 @@ use crate::copy_sums;
 use penstock_decide::explain::signals::{
     Change, FailureGroup, LinkSignals, Series, Setting, Signals,
 };
-use penstock_decide::open_attempts::{CountedEvent, OpenAttempts, Preparation};
+use penstock_decide::open_attempts::{CountedEvent, LostWork, OpenAttempts, Preparation};
 use penstock_model::failure_text::fingerprint;
 use penstock_model::{
     CopySums, FailedStep, Failure, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample,
@@ -222,10 +222,7 @@ impl RecordSignals {
                 step,
                 lost,
             } => {
-                self.failed(link, at, failure, step);
-                if let Some(bin) = self.bin(link, at) {
-                    bin.add_lost(lost.moved, lost.ran);
-                }
+                self.failed(link, at, (failure, step), lost);
             }
             CountedEvent::Uncounted => {}
         }
@@ -244,10 +241,19 @@ impl RecordSignals {
         }
     }
 
-    fn failed(&mut self, link: &LinkId, at: Timestamp, failure: &Failure, step: FailedStep) {
+    fn failed(
+        &mut self,
+        link: &LinkId,
+        at: Timestamp,
+        (failure, step): (&Failure, FailedStep),
+        lost: LostWork,
+    ) {
         // The link is known from now on, also when no sample met a transfer of it.
-        let is_within = self.bin(link, at).is_some();
-        let Some(bin) = self.bin_of(at).filter(|_| is_within) else {
+        let Some(sums) = self.bin(link, at) else {
+            return;
+        };
+        sums.add_lost(lost.moved, lost.ran);
+        let Some(bin) = self.bin_of(at) else {
             return;
         };
         let (side, phase) = (failure.side, failure.phase);

@@ -315,8 +315,7 @@ impl DriveThread {
     fn order(&mut self, after_bytes: u64, files: &[FilePlace]) {
         let loaded = self.loaded.as_ref();
         let order = loaded.and_then(|loaded| loaded.drive.read_order(after_bytes, files));
-        if let Some(order) = order {
-            let files = order.into_iter().map(|place| files[place].file).collect();
+        if let Some(files) = order {
             let at_ns = self.shared.queue.now_ns() + AT_ONCE_NS;
             self.report(at_ns, DriveReport::ReadsOrdered { files });
         }

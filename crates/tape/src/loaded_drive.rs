@@ -7,7 +7,7 @@ use crate::geometry::{Geometry, Position};
 use crate::locate::SECOND_NS;
 use crate::order::{OrderEffort, OrderGoal, OrderPolicy, RecallPlan};
 use crate::recall::RecallFile;
-use crate::request::FilePlace;
+use crate::request::{FileId, FilePlace};
 
 /// How much a drive tries: some milliseconds.
 const READ_ORDER_EFFORT: OrderEffort = OrderEffort(200_000);
@@ -143,23 +143,24 @@ impl LoadedDrive {
         self.kind.read_order_max
     }
 
-    /// The order in which these files are read soonest once the head stands behind a byte: their places in the list. `None`: the drive does
+    /// The order in which these files are read soonest once the head stands behind a byte. `None`: the drive does
     /// not order, or not so many.
-    pub fn read_order(&self, from_bytes: u64, files: &[FilePlace]) -> Option<Vec<usize>> {
+    pub fn read_order(&self, from_bytes: u64, files: &[FilePlace]) -> Option<Vec<FileId>> {
         let most = self.kind.read_order_max?;
         if files.len() > most as usize {
             return None;
         }
-        let files: Vec<RecallFile> = files.iter().copied().map(FilePlace::to_recall).collect();
+        let recalls: Vec<RecallFile> = files.iter().copied().map(FilePlace::to_recall).collect();
         let plan = RecallPlan {
             drive: &self.kind.model,
             geometry: &self.geometry,
             head: self.geometry.position(from_bytes),
-            files: &files,
+            files: &recalls,
             goal: OrderGoal::DriveTime,
         };
         let order = plan.order(OrderPolicy::Best, READ_ORDER_EFFORT);
-        Some(order.turns.iter().map(|turn| turn.file).collect())
+        let files = order.turns.iter().map(|turn| files[turn.file].file);
+        Some(files.collect())
     }
 
     /// Goes to a byte: by a locate, or by reading on where that is sooner. Returns the time.

@@ -90,6 +90,11 @@ pub struct FilePlace {
 }
 
 impl FilePlace {
+    /// The byte behind its last one.
+    pub(crate) fn end_bytes(self) -> u64 {
+        self.begin_bytes.saturating_add(self.size_bytes)
+    }
+
     pub(crate) fn to_recall(self) -> RecallFile {
         RecallFile {
             name: String::new(),

@@ -65,8 +65,9 @@ impl Factors {
         let failed = link.failed_bytes.mean(spans).map(|bytes| bytes / seconds);
         let active = link.active.mean(spans);
         let ended = link.failed_attempts().mean(spans);
-        let files = link.finished_files.mean(spans).filter(|files| *files > 0.0);
+        let finished = link.finished_files.mean(spans);
         // Attempts that failed before they moved much held slots: bytes do not tell what they took.
+        let files = finished.filter(|files| *files > 0.0);
         let of_attempts = ended.filter(|ended| *ended > 0.0).zip(files);
         let tells_of_failures = |failed: f64| {
             of_attempts
@@ -78,7 +79,7 @@ impl Factors {
             false => 1.0,
         });
         let moving_share = (|| {
-            let attempts = link.finished_files.mean(spans)? + ended.unwrap_or(0.0);
+            let attempts = finished? + ended.unwrap_or(0.0);
             let slot_seconds = active.filter(|active| *active > 0.0)? * seconds;
             let idle = attempts * link.overhead_seconds.mean(spans)? / slot_seconds;
             // Slots that ended within the bin were in no sample of it: more overhead than time is a rounding.

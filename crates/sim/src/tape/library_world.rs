@@ -624,7 +624,6 @@ impl<'a> LibraryWorld<'a> {
         let Some(order) = loaded.and_then(|loaded| loaded.read_order(after_bytes, files)) else {
             return;
         };
-        let order = order.into_iter().map(|place| files[place].file).collect();
         let report = Event::Report(name.clone(), drive.mount, Report::Ordered(order));
         self.add(self.now_ns, report);
     }

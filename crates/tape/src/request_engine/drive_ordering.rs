@@ -30,7 +30,7 @@ impl RequestEngine {
         let files = order.files.iter().filter_map(|file| self.place_of(*file));
         out.effects.push(Effect::AskOrder {
             drive: drive.clone(),
-            after_bytes: first.begin_bytes.saturating_add(first.size_bytes),
+            after_bytes: first.end_bytes(),
             files: files.collect(),
         });
     }
@@ -70,10 +70,7 @@ impl RequestEngine {
     ) -> Option<(i64, i64)> {
         let mount = self.live.mount(drive)?;
         let head_bytes = match mount.work {
-            DriveWork::Reading(file) => {
-                let place = self.place_of(file)?;
-                place.begin_bytes.saturating_add(place.size_bytes)
-            }
+            DriveWork::Reading(file) => self.place_of(file)?.end_bytes(),
             _ => mount.head_bytes,
         };
         let places = files.iter().map(|file| self.place_of(*file));

@@ -9,7 +9,7 @@ use crate::order::{OrderGoal, OrderPolicy, RecallPlan};
 use crate::recall::{RecallFile, reads_on};
 use crate::record::{DriveRecord, Record};
 use crate::request::{
-    DriveName, FileId, FilePlace, ReadPurpose, RecallRequest, RequestOutcome, TapeName, VoName,
+    DriveName, FileId, ReadPurpose, RecallRequest, RequestOutcome, TapeName, VoName,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -166,10 +166,10 @@ impl RequestEngine {
     }
 
     pub(super) fn read_effect(&self, drive: &DriveName, file: FileId) -> Option<Effect> {
-        let entry = self.live.recalls.get(&file)?;
-        let (drive, size_bytes) = (drive.clone(), entry.size_bytes);
-        let begin_bytes = entry.copies.first()?.begin_bytes;
-        Some(match entry.is_compared {
+        let place = self.place_of(file)?;
+        let (begin_bytes, size_bytes) = (place.begin_bytes, place.size_bytes);
+        let drive = drive.clone();
+        Some(match self.live.recalls.get(&file)?.is_compared {
             true => Effect::Verify {
                 drive,
                 file,
@@ -240,9 +240,9 @@ impl RequestEngine {
                 files
             }
             ReadOrder::Best => {
-                files.retain(|file| self.place_of(*file).is_some());
-                let places = files.iter().filter_map(|file| self.place_of(*file));
-                let recall_files: Vec<RecallFile> = places.map(FilePlace::to_recall).collect();
+                let places = files.into_iter().filter_map(|file| self.place_of(file));
+                let (files, recall_files): (Vec<FileId>, Vec<RecallFile>) =
+                    places.map(|place| (place.file, place.to_recall())).unzip();
                 let plan = RecallPlan {
                     drive: model,
                     geometry,

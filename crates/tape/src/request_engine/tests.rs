@@ -895,10 +895,9 @@ fn campaign(lab: &mut Lab, hidden: &LoadedDrive, number: u64) -> (i64, Vec<u64>)
                 after_bytes,
                 files,
             } => {
-                let Some(order) = drive.read_order(after_bytes, &files) else {
+                let Some(files) = drive.read_order(after_bytes, &files) else {
                     continue;
                 };
-                let files = order.into_iter().map(|place| files[place].file).collect();
                 (name, DriveReport::ReadsOrdered { files })
             }
             Effect::Read {

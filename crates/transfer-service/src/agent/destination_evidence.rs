@@ -175,34 +175,27 @@ impl AttemptRun<'_> {
     /// transfer's failure.
     pub(super) fn failed(&self, mut failure: Failure, cleaned: bool) -> AttemptOutcome {
         let moved = Bytes(self.progress.moved());
+        let failed = |failure| AttemptOutcome::Failed {
+            failure,
+            cleaned,
+            moved,
+        };
         let known = self.traces.lock();
         if !known.met_something {
-            return AttemptOutcome::Failed {
-                failure,
-                cleaned,
-                moved,
-            };
+            return failed(failure);
         }
         let Some(beside) = known.runs_beside.as_ref() else {
             if known.attempts.has_lost() {
                 // What came while this one copied may be what an earlier one has brought: the next look compares it.
                 failure.retry = Retry::Later;
             }
-            return AttemptOutcome::Failed {
-                failure,
-                cleaned,
-                moved,
-            };
+            return failed(failure);
         };
         failure.retry = Retry::Later;
         failure.detail += "; an earlier copy of this transfer may still be running there";
         let until = beside.blocks_until;
         if until <= self.now() {
-            return AttemptOutcome::Failed {
-                failure,
-                cleaned,
-                moved,
-            };
+            return failed(failure);
         }
         AttemptOutcome::Blocked {
             failure,
