@@ -39,8 +39,9 @@ USUAL_SECONDS, LOW_SECONDS = 16, 15
 # Until what was queued has been copied, and how much that is where files are asked for as they are needed.
 QUEUE_SECONDS = 120
 QUEUED_PER_SLOT = 2
-# A drop that began so long before or after the fault at most is that of the fault: what runs goes on for a while.
-BEFORE_SECONDS, AFTER_SECONDS = 3, 8
+# A drop that began so long before or after the fault at most is that of the fault: what runs goes on for a while, or it fails,
+# and what it had moved before the fault has come to nothing, too.
+BEFORE_SECONDS, AFTER_SECONDS = 5, 8
 
 
 @dataclass

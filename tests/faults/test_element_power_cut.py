@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import threading
+import time
 
 import pytest
 from interop.clients import Door
@@ -41,11 +42,15 @@ class Recording:
             for number in range(CLIENTS)
         ]
         work_together(clients, STEPS)
+        self.go_on()
         self.close()
         self.records = self.disk.records()
         statuses = [status for client in clients for status in client.statuses]
         wrong = [status for status in statuses if not isinstance(status[2], int) or status[2] >= 500]
         assert not wrong, f"on a disk without faults: {wrong[:5]}"
+
+    def go_on(self):
+        """What has to happen after the work of the clients."""
 
     def close(self):
         self.site.kill()
@@ -98,9 +103,14 @@ def test_a_power_cut_loses_nothing_that_a_storage_element_acknowledged(
         shutil.rmtree(directory)
 
 
+LIBRARY = (
+    '{{ name = "{name}", directory = "state/{name}", drives = [{{ kind = "LTO-8", count = 2 }}], '
+    'tapes = [{{ kind = "LTO-8", count = 4, capacity = "1 GB" }}] }}'
+)
 TAPE = """
 [storage.tape]
-library = {{ directory = "state/tape", drives = [{{ kind = "LTO-8", count = 2 }}], tapes = [{{ kind = "LTO-8", count = 4, capacity = "1 GB" }}] }}
+library = [{libraries}]
+replace_copies_after = "0s"
 time_factor = {factor}
 collect_time = "0s"
 collect_recalls_time = "0s"
@@ -111,6 +121,7 @@ keep_free_percent = 100
 path = "/"
 family = "all"
 aggregate = "10 kB"
+copies = {copies}
 """
 STAGING = "storage.read:/ storage.modify:/ storage.stage:/"
 
@@ -136,11 +147,13 @@ class TapeRecording(Recording):
     """The same, with all files on their way to tapes, which lie on the same disk."""
 
     FAULT = "power cut with tapes"
+    LIBRARIES = ["tape"]
 
     def __init__(self, *given):
         super().__init__(*given)
+        libraries = ", ".join(LIBRARY.format(name=name) for name in self.LIBRARIES)
         # Slow enough that cuts meet mounts, writes and syncs.
-        self.site.append(TAPE.format(factor=200))
+        self.site.append(TAPE.format(libraries=libraries, copies=len(self.LIBRARIES), factor=200))
 
     def status(self):
         line = [str(self.site.binary), "tape", "status", "--dir", str(self.site.directory), "--json"]
@@ -168,15 +181,14 @@ class TapeRecording(Recording):
         return told.get("locality") in ("TAPE", "DISK_AND_TAPE")
 
 
-class CaredForRecording(TapeRecording):
-    """The same, while an operator has one tape after the other emptied, written anew and verified."""
-
-    FAULT = "power cut while tapes are emptied"
+class OperatedRecording(TapeRecording):
+    """The same, while an operator is at work."""
 
     def record(self):
         is_over = threading.Event()
         operator = threading.Thread(target=self.operate, args=(is_over,))
-        self.repacks, self.anew = set(), set()
+        # Tapes about which something was ordered.
+        self.ordered = set()
         operator.start()
         try:
             super().record()
@@ -184,31 +196,55 @@ class CaredForRecording(TapeRecording):
             is_over.set()
             operator.join()
 
+    def go_on(self):
+        # Clients are faster than tapes.
+        eventually("two tapes are worked on", lambda: len(self.ordered) >= 2, 120)
+
     def operate(self, is_over):
-        written = {}
         while not is_over.wait(0.3):
             try:
-                status = self.status()
-            except AssertionError:
+                libraries = self.status()["libraries"]
+            except (AssertionError, KeyError):
                 # It has not begun, or has ended.
                 continue
-            libraries = status["libraries"]
-            for tape in libraries["tapes"]:
-                name, before = tape["name"], written.get(tape["name"], 0)
-                if tape["written_bytes"] < before:
-                    self.anew.add(name)
-                written[name] = tape["written_bytes"]
-            if libraries["care"]["repacks"]:
-                continue
-            full = [tape["name"] for tape in libraries["tapes"] if tape["live"]["files"]]
-            for name in full[:1]:
-                self.repacks.add(name)
-                for order in ("repack", "verify"):
-                    line = [str(self.site.binary), "tape", order, name, "--dir", str(self.site.directory)]
-                    subprocess.run(line, capture_output=True, timeout=60)
+            self.look(libraries)
+
+    def order(self, name, *orders):
+        self.ordered.add(name)
+        for order in orders:
+            line = [str(self.site.binary), "tape", order, name, "--dir", str(self.site.directory)]
+            subprocess.run(line, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize("kind", [TapeRecording, CaredForRecording])
+class CaredForRecording(OperatedRecording):
+    """One tape after the other is emptied, written anew and verified."""
+
+    FAULT = "power cut while tapes are emptied"
+
+    def look(self, libraries):
+        full = [tape["name"] for tape in libraries["tapes"] if tape["live"]["files"]]
+        if full and not libraries["care"]["repacks"]:
+            self.order(full[0], "repack", "verify")
+
+
+class CopiedRecording(OperatedRecording):
+    """Each file has two copies, and one tape after the other is out of use until other tapes have copies of all its files."""
+
+    FAULT = "power cut while copies are made again"
+    LIBRARIES = ["tape", "annex"]
+
+    def look(self, libraries):
+        lost = [tape for tape in libraries["tapes"] if tape["state"] == "disabled"]
+        full = [tape["name"] for tape in libraries["tapes"] if tape["live"]["files"] and tape["name"] not in self.ordered]
+        # Files in the trash keep the copies that they have, so that not each tape becomes empty.
+        if lost and (not lost[0]["live"]["files"] or time.monotonic() > self.lost_until):
+            self.order(lost[0]["name"], "enable")
+        elif full and not lost:
+            self.lost_until = time.monotonic() + 10
+            self.order(full[0], "disable")
+
+
+@pytest.mark.parametrize("kind", [TapeRecording, CaredForRecording, CopiedRecording])
 def test_a_power_cut_loses_no_file_on_its_way_to_tape_and_back(
     kind, binary, tmp_path, disk_program, fault_ca, faulty, tier, rounds
 ):

@@ -12,6 +12,7 @@ from .test_files_on_tape import STAGING, TapeLibraries, all_are, with_tape
 from .waiting import eventually
 
 WITHIN = 120
+TWICE = '[[storage.tape.class]]\npath = "/tape/twice"\nfamily = "twice"\ncopies = 2\n'
 
 
 class Silo:
@@ -152,7 +153,7 @@ def test_tapes_of_which_little_is_needed_are_emptied_by_themselves_but_not_too_m
 
 def test_a_copy_that_cannot_be_read_is_found_told_and_written_again(make_silo):
     silo = make_silo(libraries=2, verify_every="1h")
-    silo.site.append('[[storage.tape.class]]\npath = "/tape/twice"\nfamily = "twice"\ncopies = 2\n')
+    silo.site.append(TWICE)
     silo.start()
     once, twice = some(4), some(4, "/tape/twice/", 4)
     silo.archive(once | twice)
@@ -194,7 +195,7 @@ def unreadable(silo, path):
 
 def test_another_library_takes_over_when_one_does_not_work(make_silo):
     silo = make_silo(libraries=2)
-    silo.site.append('[[storage.tape.class]]\npath = "/tape/twice"\nfamily = "twice"\ncopies = 2\n')
+    silo.site.append(TWICE)
     silo.start()
     twice = some(5, "/tape/twice/")
     silo.archive(twice)
@@ -213,6 +214,148 @@ def test_another_library_takes_over_when_one_does_not_work(make_silo):
         silo.run("enable", drive)
     eventually("no incident is left", lambda: silo.status()["incidents"] == [], WITHIN)
     silo.archive(some(2, "/tape/twice/", 20))
+
+
+def in_libraries(silo):
+    """Files by library, on tapes that are in use."""
+    tapes = [tape for tape in silo.status()["libraries"]["tapes"] if tape["state"] in ("active", "read-only")]
+    names = {tape["library"] for tape in tapes}
+    return {name: sum(tape["live"]["files"] for tape in tapes if tape["library"] == name) for name in names}
+
+
+def break_tape(silo, name):
+    """Its label is gone, as the next mount finds."""
+    eventually("it is in its slot", lambda: silo.tape(name)["drive"] is None, WITHIN)
+    silo.site.kill()
+    [cartridge] = silo.site.directory.glob(f"tape/*/cartridges/{name}.tape")
+    with cartridge.open("r+b") as opened:
+        label = opened.read(8)
+        opened.seek(0)
+        opened.write(b"no label")
+    silo.start()
+    silo.run("verify", name)
+    eventually("it is found broken", lambda: silo.tape(name)["state"] == "broken", WITHIN)
+    return cartridge, label
+
+
+@pytest.mark.parametrize("fate", ["disabled", "broken"])
+def test_copies_on_a_lost_tape_are_made_again_over_kills(make_silo, fate):
+    # A mount takes a second, so that kills meet reads and writes.
+    silo = make_silo(libraries=2, time_factor=80, repack_part="30 kB", replace_copies_after="0s", verify_every="0s")
+    silo.site.append(TWICE)
+    silo.start()
+    files = some(30, "/tape/twice/")
+    silo.archive(files)
+    assert in_libraries(silo) == {"silo-1": 30, "silo-2": 30}
+    of_one = {name: count for name, count in silo.live().items() if name.startswith("silo-1")}
+    lost = max(of_one, key=of_one.get)
+    if fate == "disabled":
+        silo.run("disable", lost)
+    else:
+        break_tape(silo, lost)
+    left = lambda: silo.tape(lost)["live"]["files"]
+    eventually("some are copied", lambda: left() < of_one[lost], WITHIN)
+    kills = 0
+    while left() and kills < 4:
+        time.sleep(0.6 + 0.5 * kills)
+        silo.site.kill()
+        silo.start()
+        kills += 1
+    assert kills, "it was over before anything could be killed"
+    eventually("each has two good copies", lambda: in_libraries(silo) == {"silo-1": 30, "silo-2": 30}, WITHIN)
+    assert left() == 0
+    assert all_are(silo.door, list(files), "TAPE"), "what was brought for that has left the disk"
+    # The new copies are good: only their library can be read.
+    for drive in silo.status()["libraries"]["drives"]:
+        if drive["library"] == "silo-2":
+            silo.run("disable", drive["name"])
+    silo.bring_back(files)
+
+
+def test_files_get_further_copies_when_a_class_wants_more_and_lost_ones_are_named(make_silo):
+    silo = make_silo(libraries=2, replace_copies_after="1h", verify_every="0s")
+    silo.site.append(TWICE.replace("2", "1"))
+    silo.start()
+    files = some(8, "/tape/twice/")
+    silo.archive(files)
+    once = some(1, begin=8)
+    silo.archive(once)
+    silo.site.kill()
+    settings = silo.site.directory / "penstock.toml"
+    settings.write_text(settings.read_text().replace("copies = 1", "copies = 2"))
+    silo.start()
+    both = lambda: sorted(in_libraries(silo).values()) == [8, 9]
+    eventually("each file of the class has two copies", both, WITHIN)
+    # An hour of the libraries is two seconds. One tape has what has no other copy.
+    [lost] = [tape["name"] for tape in silo.status()["libraries"]["tapes"] if tape["family"] == "raw"]
+    silo.run("disable", lost)
+    is_told = lambda: [one for one in silo.status()["incidents"] if one["code"] == "files-without-copy"]
+    [incident] = eventually("it is an incident", is_told, WITHIN)
+    [path] = once
+    assert incident["what"].startswith(f"1 file on tape {lost} without a copy that can be read, such as {path}: ")
+    assert f"no copy left: {path}, which tape {lost} had" in silo.run("status")
+    silo.run("enable", lost)
+    eventually("it is over", lambda: silo.status()["incidents"] == [], WITHIN)
+    silo.bring_back(files | once)
+
+
+def test_a_tape_is_repacked_by_hand_whatever_its_state(make_silo):
+    silo = make_silo(libraries=2, replace_copies_after="1000d", verify_every="0s")
+    silo.site.append(TWICE)
+    silo.start()
+    files = some(6, "/tape/twice/")
+    silo.archive(files)
+    tape_of = lambda library: max((name for name in silo.live() if name.startswith(library)), key=lambda n: silo.live()[n])
+    # Read-only: all of it is moved, and the tape is written anew.
+    first = tape_of("silo-1")
+    silo.run("read-only", first)
+    silo.run("repack", first)
+    eventually("it is written anew", lambda: silo.tape(first)["written_bytes"] == 0, WITHIN)
+    assert silo.tape(first)["state"] == "active"
+    # Disabled: nothing is read from it, so it is not emptied.
+    second = tape_of("silo-1")
+    silo.run("disable", second)
+    told = silo.run("repack", second, code=1)
+    assert f"tape {second} is out of use: make it read-only first, with `penstock tape read-only`" in told, told
+    silo.run("enable", second)
+    # Broken: what has a copy elsewhere is moved with its help, and the tape stays as it is.
+    cartridge, label = break_tape(silo, second)
+    silo.run("repack", second)
+    eventually("all of it is moved", lambda: silo.tape(second)["live"]["files"] == 0, WITHIN)
+    waits = lambda: [one["waits_for"] for one in silo.care()["repacks"] if one["tape"] == second]
+    is_told = lambda: waits() == ["it is broken; make it read-only first"]
+    eventually("it is told what is to be done", is_told, WITHIN)
+    assert silo.tape(second)["state"] == "broken"
+    for drive in silo.status()["libraries"]["drives"]:
+        if drive["library"] == "silo-2":
+            silo.run("disable", drive["name"])
+    silo.bring_back(files)
+    # An operator who makes it read-only has it written anew.
+    with cartridge.open("r+b") as opened:
+        opened.write(label)
+    silo.run("read-only", second)
+    eventually("it is written anew", lambda: silo.tape(second)["written_bytes"] == 0, WITHIN)
+    assert silo.care()["repacks"] == []
+
+
+def test_a_broken_tape_keeps_what_has_no_other_copy_when_it_is_repacked(make_silo):
+    silo = make_silo(replace_copies_after="1000d", verify_every="0s")
+    silo.start()
+    files = some(4)
+    silo.archive(files)
+    [name] = silo.live()
+    cartridge, label = break_tape(silo, name)
+    silo.run("repack", name)
+    waits = lambda: [one["waits_for"] for one in silo.care()["repacks"] if one["waits_for"]]
+    [why] = eventually("it is told", waits, WITHIN)
+    assert why.startswith("4 files still on it"), why
+    assert silo.tape(name)["live"]["files"] == 4
+    # Once the tape can be read, all goes on.
+    with cartridge.open("r+b") as opened:
+        opened.write(label)
+    silo.run("read-only", name)
+    eventually("it is written anew", lambda: silo.tape(name)["written_bytes"] == 0, WITHIN)
+    silo.bring_back(files)
 
 
 def test_families_lie_on_tapes_of_their_own_and_use_as_many_drives_as_they_may(make_silo):

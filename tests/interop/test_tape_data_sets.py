@@ -2,6 +2,7 @@
 libraries, and told by commands and by the document that WLCG collects."""
 
 import json
+import os
 import subprocess
 from base64 import b64encode
 
@@ -95,6 +96,40 @@ def test_files_of_an_announced_data_set_wait_for_each_other_and_lie_together(lab
     text = lab.there.command("tape", "data-sets", SET)
     assert f"data23 / RAW / {SET} (named by its client, family raw)" in text, text
     assert "3 files" in text and "of 3 (" in text and "all on tape since" in text, text
+
+
+def test_what_gfal2_sends_of_a_file_decides_its_data_set(lab, tmp_path):
+    """gfal2 2.21 has no call for archive metadata; it sends them as a header of its configuration, with PUT and COPY alike."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8", "BEARER_TOKEN": lab.token}
+    environment |= {"X509_CERT_DIR": str(lab.here.certificates), "GFAL_PYTHONBIN": "/usr/bin/python3"}
+    note = b64encode(json.dumps(HINTS).encode()).decode()
+    header = ["-D", f"HTTP PLUGIN:HEADERS=ArchiveMetadata:{note}"]
+
+    def copy(source, name, *words):
+        line = ["gfal-copy", "-p", *words, source, lab.there_door.url(f"/tape/{name}")]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    for name in ("f1", "f2", "f3", "g1", "g2"):
+        (tmp_path / name).write_bytes(content(name, SIZE))
+    copy(f"file://{tmp_path}/f1", "a/f1", *header)
+    copy(f"file://{tmp_path}/f2", "b/f2", *header)
+    eventually("both are known", lambda: data_sets(lab).get(SET, {}).get("files") == 2, WITHIN)
+    assert set(locality(lab.there_door, "/tape/a/f1", "/tape/b/f2").values()) == {"DISK"}
+    # The third one is pulled from the other site.
+    lab.here_door.put("/data/f3", content("f3", SIZE))
+    copy(lab.here_door.url("/data/f3"), "c/f3", "--copy-mode", "pull", *header)
+    paths = ["/tape/a/f1", "/tape/b/f2", "/tape/c/f3"]
+    eventually("all three are on tape", lambda: all_are(lab.there_door, paths, "TAPE"), WITHIN)
+    row = data_sets(lab, SET)[SET]
+    assert row["levels"] == list(HINTS["collocation_hints"].values())
+    assert (row["source"], row["files"], row["is_complete"]) == ("client_metadata", 3, True)
+    # The job of its client information is one for files without such a header.
+    for name in ("g1", "g2"):
+        copy(f"file://{tmp_path}/{name}", f"{name}/f", "-C", "job-id=gfal-run-7", "-C", "file-id=1")
+    eventually("all are decided", lambda: sum(hints(lab).values()) == 5, WITHIN)
+    assert hints(lab) == {"named": 3, "absent": 2}
+    assert data_sets(lab)["gfal-run-7"]["source"] == "submission"
 
 
 def test_a_job_without_hints_is_a_data_set_and_empty_hints_are_counted(lab, monkeypatch):

@@ -39,8 +39,9 @@ pub use site::{
     RotatedKey, ServeArgs, TokenArgs,
 };
 pub use tape::{
-    TapeAccountArgs, TapeCalibrateArgs, TapeCommand, TapeDataSetsArgs, TapeGoal, TapeHoldArgs,
-    TapeNameArgs, TapeOrderArgs, TapePolicy, TapeRepackArgs, TapeStatusArgs, TapeStopArgs,
+    OrderGoalArg, OrderPolicyArg, TapeAccountArgs, TapeCalibrateArgs, TapeCommand,
+    TapeDataSetsArgs, TapeHoldArgs, TapeNameArgs, TapeOrderArgs, TapeRepackArgs, TapeStatusArgs,
+    TapeStopArgs,
 };
 pub use top::TopArgs;
 pub use trash::{

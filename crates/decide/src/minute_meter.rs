@@ -8,9 +8,9 @@ use crate::scheduler::SlotUse;
 use penstock_model::failure_text::fingerprint;
 use penstock_model::minute::{MINUTE_MS, minute_of};
 use penstock_model::{
-    Activity, FailedStep, Failure, FinishedCopy, LinkId, LinkSample, MinuteFailure, MinuteKey,
-    MinuteRow, MinuteSamples, MinuteSums, Timestamp, TransferEvent, TransferId, TransferRequest,
-    VoName,
+    Activity, Bytes, FailedStep, Failure, FinishedCopy, LinkId, LinkSample, MinuteFailure,
+    MinuteKey, MinuteRow, MinuteSamples, MinuteSums, Timestamp, TransferEvent, TransferId,
+    TransferRequest, VoName,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -159,9 +159,16 @@ impl MinuteMeter {
                 self.links.of(&group.link, KeyUse::Works).copies.add(&copy);
                 self.each_vo_sum(group, KeyUse::Works, |sums| sums.copies.add(&of_vo));
             }
-            CountedEvent::Failed { failure, step } => {
+            CountedEvent::Failed {
+                failure,
+                step,
+                lost,
+            } => {
                 if step == FailedStep::Attempt {
-                    self.each_sum(group, KeyUse::Works, |sums| sums.failed += 1);
+                    self.each_sum(group, KeyUse::Works, |sums| {
+                        sums.failed += 1;
+                        sums.add_lost(lost.moved, lost.ran);
+                    });
                 }
                 self.failed(&group.link, failure, step);
             }
@@ -207,13 +214,17 @@ impl MinuteMeter {
         }
     }
 
-    /// Takes the bytes of an attempt that came to nothing.
-    pub fn take_failed_bytes(&mut self, at: Timestamp, group: &TransferGroup, bytes: u64) {
+    /// Takes what an attempt had moved that was stopped. That of failed ones comes with their events.
+    pub fn take_stopped(
+        &mut self,
+        at: Timestamp,
+        group: &TransferGroup,
+        moved: Bytes,
+        ran: Duration,
+    ) {
         self.go_on(at);
-        if bytes > 0 {
-            self.each_sum(group, KeyUse::Works, |sums| {
-                sums.failed_bytes = sums.failed_bytes.saturating_add(bytes);
-            });
+        if moved > Bytes(0) {
+            self.each_sum(group, KeyUse::Works, |sums| sums.add_lost(moved, ran));
         }
     }
 
@@ -452,6 +463,7 @@ mod tests {
             cleaned: true,
             excused: false,
             stages: false,
+            moved: None,
         };
         meter.take_event(Timestamp(at), TransferId(9), group, &event);
     }

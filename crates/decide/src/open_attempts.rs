@@ -4,9 +4,10 @@
 //! alike. It does not know of times or places in which something is counted: a label comes back with each attempt.
 
 use penstock_model::{
-    Attempt, FailedStep, Failure, FinishedCopy, Timestamp, TransferEvent, TransferId,
+    Attempt, Bytes, FailedStep, Failure, FinishedCopy, Timestamp, TransferEvent, TransferId,
 };
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Attempts that are remembered. Of further ones nothing is known of the time in which they prepare.
 const OPEN_ATTEMPTS_MAX: usize = 100_000;
@@ -35,9 +36,18 @@ pub enum CountedEvent<'a> {
     Failed {
         failure: &'a Failure,
         step: FailedStep,
+        lost: LostWork,
     },
     /// Nothing.
     Uncounted,
+}
+
+/// What a failed attempt had done, which came to nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LostWork {
+    pub moved: Bytes,
+    /// How long it ran; zero when its begin is not known.
+    pub ran: Duration,
 }
 
 /// A time in which the slot of an attempt waited for an answer of both ends.
@@ -58,6 +68,7 @@ impl<L> Default for OpenAttempts<L> {
 
 impl<L: Clone> OpenAttempts<L> {
     /// Takes an event, with the label that an attempt keeps which it starts. Tells the preparation that it ended, too.
+    /// Long because each event has one arm.
     pub fn take<'a>(
         &mut self,
         at: Timestamp,
@@ -106,10 +117,25 @@ impl<L: Clone> OpenAttempts<L> {
                     unfinished_preparation(open, at),
                 )
             }
-            TransferEvent::AttemptFailed { failure, .. } => {
+            TransferEvent::AttemptFailed {
+                attempt,
+                failure,
+                moved,
+                ..
+            } => {
+                let open = self.open.remove(&transfer);
+                let begun = open.as_ref().filter(|open| open.attempt == *attempt);
+                let lost = LostWork {
+                    moved: moved.unwrap_or_default(),
+                    ran: begun.map_or(Duration::ZERO, |open| at.since(open.started)),
+                };
                 let step = FailedStep::Attempt;
-                let ended = unfinished_preparation(self.open.remove(&transfer), at);
-                (CountedEvent::Failed { failure, step }, ended)
+                let counted = CountedEvent::Failed {
+                    failure,
+                    step,
+                    lost,
+                };
+                (counted, unfinished_preparation(open, at))
             }
             TransferEvent::AttemptLost { .. } | TransferEvent::Canceled { .. } => {
                 let ended = unfinished_preparation(self.open.remove(&transfer), at);
@@ -117,8 +143,12 @@ impl<L: Clone> OpenAttempts<L> {
             }
             TransferEvent::StageFailed { failure, .. }
             | TransferEvent::ArchiveFailed { failure } => {
-                let step = FailedStep::TapeCall;
-                (CountedEvent::Failed { failure, step }, None)
+                let counted = CountedEvent::Failed {
+                    failure,
+                    step: FailedStep::TapeCall,
+                    lost: LostWork::default(),
+                };
+                (counted, None)
             }
             TransferEvent::Chosen { .. }
             | TransferEvent::StageRequested { .. }

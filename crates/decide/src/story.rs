@@ -228,6 +228,7 @@ impl StoryWriter<'_> {
                 cleaned,
                 excused,
                 stages,
+                moved: _,
             } => {
                 let mut text = format!(
                     "attempt {} failed: {}",
@@ -695,6 +696,7 @@ mod tests {
                     cleaned: true,
                     excused: false,
                     stages: false,
+                    moved: None,
                 },
             ),
             (15_000, started(2)),

@@ -127,6 +127,9 @@ pub enum AttemptOutcome {
         failure: Failure,
         /// Whatever it had made at the destination is known to be gone.
         cleaned: bool,
+        /// What it had moved, which came to nothing.
+        #[serde(default)]
+        moved: Bytes,
     },
     /// It did not, because a copy of an earlier attempt of the same transfer may still run there.
     Blocked {
@@ -134,6 +137,9 @@ pub enum AttemptOutcome {
         failure: Failure,
         /// Until when such a copy may run.
         until: Timestamp,
+        /// What it had moved, which came to nothing.
+        #[serde(default)]
+        moved: Bytes,
     },
     /// It was stopped as asked, and has cleaned up after itself.
     Stopped,

@@ -74,7 +74,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use tape::Tape;
+use tape::TapeTransfers;
 use tokens::AwaitedTokens;
 use tuning::Tuning;
 use unused_links::Forgetting;
@@ -111,7 +111,7 @@ pub struct Engine {
     /// Transfers for which nothing is left but to fail, because their VO has no share of their link.
     without_share: BTreeSet<TransferId>,
     history: History,
-    tape: Tape,
+    tape: TapeTransfers,
     tuning: Tuning,
     nodes: Nodes,
     /// What the clocks showed at the last input.

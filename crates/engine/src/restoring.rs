@@ -9,7 +9,7 @@ use super::owing::OwedTidyings;
 use super::queue_rows::SharedFactsIndex;
 use super::report::AttemptKey;
 use super::room::OpenCounts;
-use super::tape::Tape;
+use super::tape::TapeTransfers;
 use super::tokens::AwaitedTokens;
 use super::tuning::Tuning;
 use super::unused_links::Forgetting;
@@ -64,7 +64,7 @@ impl Engine {
             tokens: AwaitedTokens::default(),
             without_share: BTreeSet::new(),
             history: History::default(),
-            tape: Tape::default(),
+            tape: TapeTransfers::default(),
             tuning: Tuning::restore(found.tunings),
             last_failure: BTreeMap::new(),
             failed_files: BTreeMap::new(),

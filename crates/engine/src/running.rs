@@ -295,7 +295,11 @@ impl Engine {
                 report,
                 archives,
             },
-            AttemptOutcome::Failed { failure, cleaned } => {
+            AttemptOutcome::Failed {
+                failure,
+                cleaned,
+                moved,
+            } => {
                 let decision = self.next_retry(transfer, attempt, failures, &failure, excused);
                 self.last_failure.insert(link, failure.clone());
                 TransferEvent::AttemptFailed {
@@ -306,9 +310,14 @@ impl Engine {
                     retry_at: decision.choice.map(|wait| now.at + wait),
                     cleaned,
                     excused: decision.because.contains(&RetryReason::Excused),
+                    moved: Some(moved),
                 }
             }
-            AttemptOutcome::Blocked { failure, until } => {
+            AttemptOutcome::Blocked {
+                failure,
+                until,
+                moved,
+            } => {
                 let RetryRule { retries_max, delay } =
                     self.retries_of(self.transfers[&transfer].job);
                 let failed = FailedAttempt {
@@ -330,6 +339,7 @@ impl Engine {
                     retry_at: retry.map(|wait| now.at + wait),
                     cleaned: false,
                     excused,
+                    moved: Some(moved),
                 }
             }
             // Asked to stop without having been canceled: the service itself is ending.

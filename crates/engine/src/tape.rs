@@ -31,7 +31,7 @@ const LATER: Duration = Duration::from_secs(60);
 
 /// Everything about tape systems that is not in the states of transfers.
 #[derive(Default)]
-pub(super) struct Tape {
+pub(super) struct TapeTransfers {
     /// Files that wait to be asked for.
     gatherings: BTreeMap<Arc<TapePlace>, StageGroup>,
     /// Stage requests that are open.
@@ -110,7 +110,7 @@ impl TapeCallSubject {
     }
 }
 
-impl Tape {
+impl TapeTransfers {
     fn number(&mut self) -> u64 {
         self.number_next += 1;
         self.number_next

@@ -620,6 +620,7 @@ impl World {
                         AttemptOutcome::Failed {
                             failure: failure(retry),
                             cleaned,
+                            moved: Bytes(0),
                         },
                     );
                 }
@@ -699,6 +700,7 @@ fn a_failed_file_waits_says_why_and_is_tried_again() {
         AttemptOutcome::Failed {
             failure: failure(Retry::Later),
             cleaned: true,
+            moved: Bytes(0),
         },
     );
     assert!(world.agents.is_empty());
@@ -716,6 +718,7 @@ fn a_failed_file_waits_says_why_and_is_tried_again() {
         AttemptOutcome::Failed {
             failure: failure(Retry::Later),
             cleaned: true,
+            moved: Bytes(0),
         },
     );
     assert!(
@@ -983,6 +986,7 @@ fn what_an_interrupted_attempt_left_is_tidied_up_after_a_cancel_before_others_wr
     let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Later),
         cleaned: false,
+        moved: Bytes(0),
     };
     world.end(first, failed);
     assert!(world.agents.is_empty());
@@ -1035,6 +1039,7 @@ fn what_an_attempt_left_that_failed_for_good_is_tidied_up_before_others_write_th
     let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Never),
         cleaned: false,
+        moved: Bytes(0),
     };
     world.end(first, failed);
     assert_eq!(world.agents[&first].task, Task::TidyUp);
@@ -1054,6 +1059,7 @@ fn a_back_off_that_ended_while_nobody_led_is_over_at_once() {
     let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Later),
         cleaned: true,
+        moved: Bytes(0),
     };
     world.end(transfer, failed);
     assert!(world.agents.is_empty());
@@ -1068,6 +1074,7 @@ fn nothing_is_tidied_up_after_a_transfer_that_left_nothing() {
     let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Later),
         cleaned: true,
+        moved: Bytes(0),
     };
     world.end(first, failed);
     cancel(&mut world, job);
@@ -1104,6 +1111,7 @@ fn a_link_whose_files_all_fail_alike_is_halted_and_opened_by_one_that_arrives() 
             AttemptOutcome::Failed {
                 failure,
                 cleaned: true,
+                moved: Bytes(0),
             },
         );
     }
@@ -1130,6 +1138,7 @@ fn a_link_whose_files_all_fail_alike_is_halted_and_opened_by_one_that_arrives() 
                 ..failure(Retry::Never)
             },
             cleaned: true,
+            moved: Bytes(0),
         },
     );
     assert_eq!(
@@ -1168,6 +1177,7 @@ fn fail_all_of(world: &mut World, vo: &str, failure: &Failure) -> usize {
         let outcome = AttemptOutcome::Failed {
             failure: failure.clone(),
             cleaned: true,
+            moved: Bytes(0),
         };
         world.end(*id, outcome);
     }
@@ -1292,7 +1302,14 @@ fn fail(world: &mut World, side: Side, retry: Retry) {
         ..failure(retry)
     };
     let cleaned = true;
-    world.end(transfer, AttemptOutcome::Failed { failure, cleaned });
+    world.end(
+        transfer,
+        AttemptOutcome::Failed {
+            failure,
+            cleaned,
+            moved: Bytes(0),
+        },
+    );
 }
 
 fn land(world: &mut World) {

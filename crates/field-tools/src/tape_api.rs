@@ -21,7 +21,7 @@ pub struct TapeApi(JsonInterface);
 
 /// Files and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapeAmount {
+pub struct TapeAmountDocument {
     pub files: u64,
     pub bytes: u64,
 }
@@ -31,19 +31,19 @@ pub struct TapeAmount {
 pub struct TapeWorkCounts {
     /// They wait for others, with which they are written together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub collecting: Option<TapeAmount>,
+    pub collecting: Option<TapeAmountDocument>,
     /// They wait for a command, or for a tape in a drive.
-    pub queued: TapeAmount,
-    pub running: TapeAmount,
+    pub queued: TapeAmountDocument,
+    pub running: TapeAmountDocument,
     /// They wait for their next try.
-    pub delayed: TapeAmount,
+    pub delayed: TapeAmountDocument,
     /// When the oldest that does not run was asked for.
     pub oldest_waiting: Option<Timestamp>,
 }
 
 /// All of it. What a tape system does not have is left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapeCounts {
+pub struct TapeCountsDocument {
     pub archives: TapeWorkCounts,
     pub recalls: TapeWorkCounts,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct TapeCounts {
     pub lost_commands: Option<u64>,
 }
 
-impl TapeCounts {
+impl TapeCountsDocument {
     /// Those that there are, with what is done to their files.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &TapeWorkCounts)> {
         let both = [("archives", &self.archives), ("recalls", &self.recalls)];
@@ -64,7 +64,7 @@ impl TapeCounts {
 
 /// Something that a person should look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapeIncident {
+pub struct TapeIncidentDocument {
     /// As the interface's description lists them; empty: an older storage element does not tell it.
     #[serde(default)]
     pub code: String,
@@ -76,17 +76,17 @@ pub struct TapeIncident {
 
 /// What the tape system does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TapeStatus {
-    pub counts: TapeCounts,
-    pub incidents: Vec<TapeIncident>,
+pub struct TapeStatusDocument {
+    pub counts: TapeCountsDocument,
+    pub incidents: Vec<TapeIncidentDocument>,
     /// Of tape libraries; `None`: an HSM is driven by commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub libraries: Option<TapeLibraries>,
+    pub libraries: Option<TapeLibrariesDocument>,
 }
 
 /// What drives and tapes of libraries do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TapeLibraries {
+pub struct TapeLibrariesDocument {
     pub drives: Vec<TapeDrive>,
     pub tapes: Vec<LibraryTape>,
     /// Families of which files are to be written.
@@ -95,17 +95,26 @@ pub struct TapeLibraries {
     pub mounts: Vec<TapeMount>,
     /// What nobody waits for.
     #[serde(default)]
-    pub care: TapeCare,
+    pub care: TapeCareDocument,
 }
 
 /// What is done for tapes that nobody waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapeCare {
+pub struct TapeCareDocument {
     /// It rests until then.
     pub held_until: Option<Timestamp>,
     /// The tape whose files are read and compared.
     pub verifying: Option<VerifyingTape>,
     pub repacks: Vec<TapeRepack>,
+    /// Files that had too few copies on tape and get further ones.
+    #[serde(default)]
+    pub copying: Option<TapeCopying>,
+    /// Files without a copy that can be read.
+    #[serde(default)]
+    pub without_copy_files: u64,
+    /// The first of them.
+    #[serde(default)]
+    pub without_copy: Vec<FileWithoutCopy>,
     /// Files of which a copy cannot be read, and has not been written again.
     pub unreadable_files: u64,
     /// The first of them.
@@ -133,6 +142,24 @@ pub struct TapeRepack {
     pub left_files: Option<u64>,
     /// Why the tape is not written anew yet.
     pub waits_for: Option<String>,
+}
+
+/// Files that get further copies on tape.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeCopying {
+    /// Since the look began that found them.
+    pub copied_files: u64,
+    /// That were found and have no further copy yet.
+    pub left_files: u64,
+}
+
+/// A file that is on no disk and on no tape that is in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileWithoutCopy {
+    pub file: u64,
+    pub path: String,
+    /// One that has a copy of it.
+    pub tape: String,
 }
 
 /// A file of which a copy cannot be read.
@@ -269,7 +296,7 @@ pub struct VoTapes {
     pub tapes: u64,
     pub capacity_bytes: u64,
     pub written_bytes: u64,
-    pub live: TapeAmount,
+    pub live: TapeAmountDocument,
 }
 
 /// A drive.
@@ -301,7 +328,7 @@ pub struct LibraryTape {
     /// From its beginning to the end of what was written.
     pub written_bytes: u64,
     /// What of that is needed.
-    pub live: TapeAmount,
+    pub live: TapeAmountDocument,
     /// The rest.
     #[serde(default)]
     pub dead_bytes: u64,
@@ -315,25 +342,25 @@ pub struct LibraryTape {
     pub locates_known: u64,
     pub drive: Option<String>,
     /// Files that are to be read from it.
-    pub queued: TapeAmount,
+    pub queued: TapeAmountDocument,
     pub oldest_waiting: Option<Timestamp>,
     /// Why it is not read now. `None`: it is in a drive or on its way, or nothing waits.
-    pub waits_for: Option<TapeWait>,
+    pub waits_for: Option<TapeWaitDocument>,
 }
 
 /// Files that are to be written to tapes of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapeFamily {
     pub name: String,
-    pub queued: TapeAmount,
+    pub queued: TapeAmountDocument,
     pub oldest_waiting: Option<Timestamp>,
     /// Why no further drive writes them.
-    pub waits_for: Option<TapeWait>,
+    pub waits_for: Option<TapeWaitDocument>,
 }
 
 /// What files wait for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapeWait {
+pub struct TapeWaitDocument {
     /// As the interface's description lists them.
     pub code: String,
     pub what: String,
@@ -343,16 +370,16 @@ pub struct TapeWait {
 
 /// Whether something may be stopped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StopAnswer {
+pub struct StopAnswerDocument {
     pub is_ok: bool,
     /// What a stop would do.
-    pub because: Vec<StopReason>,
+    pub because: Vec<StopReasonDocument>,
 }
 
 /// What a stop would do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
-pub enum StopReason {
+pub enum StopReasonDocument {
     Unknown,
     RecallsWait {
         files: u64,
@@ -393,7 +420,7 @@ impl TapeApi {
     }
 
     /// What waits, what runs, and what is wrong.
-    pub async fn status(&self) -> Result<TapeStatus, RemoteError> {
+    pub async fn status(&self) -> Result<TapeStatusDocument, RemoteError> {
         let path = place(&self.0.base, &["status"]);
         self.0.exchange(Method::GET, &path, None).await
     }
@@ -478,7 +505,7 @@ impl TapeApi {
     }
 
     /// Whether a drive, a library or a tape may be stopped.
-    pub async fn ok_to_stop(&self, name: &str) -> Result<StopAnswer, RemoteError> {
+    pub async fn ok_to_stop(&self, name: &str) -> Result<StopAnswerDocument, RemoteError> {
         let path = place(&self.0.base, &["ok-to-stop", name]);
         self.0.exchange(Method::GET, &path, None).await
     }

@@ -108,6 +108,9 @@ pub enum TransferEvent {
         /// The file is brought to disk again before the next attempt.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stages: bool,
+        /// What it had moved, which came to nothing. `None`: that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        moved: Option<Bytes>,
     },
     /// The attempt's outcome is unknown, because the process that ran it is gone.
     AttemptLost {

@@ -12,12 +12,13 @@ use crate::failure::{Errno, Phase};
 use crate::ids::{Activity, LinkId, VoName};
 use crate::ledger::LinkSample;
 use crate::problem::Side;
-use crate::units::{Slots, Timestamp};
+use crate::units::{Bytes, Slots, Timestamp};
+use std::time::Duration;
 
 /// Milliseconds of a minute.
 pub const MINUTE_MS: i64 = 60_000;
 /// Figures of [`MinuteSums`].
-const COLUMNS: usize = 43;
+const COLUMNS: usize = 44;
 
 /// What one leader counted in one minute. A minute in which the service started, stopped or changed its leader has several
 /// of them, or lacks a part; what it lacks was lost with the process that counted it.
@@ -68,6 +69,8 @@ pub struct MinuteSums {
     pub moved_bytes: u64,
     /// Bytes that attempts had moved which failed or were stopped in this time.
     pub failed_bytes: u64,
+    /// The same bytes, each times the seconds that its attempt had run: divided by them it is their mean time of running.
+    pub failed_byte_seconds: u64,
     /// Files submitted.
     pub submitted: u64,
     /// Attempts begun.
@@ -143,6 +146,14 @@ impl MinuteSums {
         self.queued_max = self.queued_max.max(queued);
     }
 
+    /// Adds what an attempt had moved, and for how long, which came to nothing.
+    pub fn add_lost(&mut self, moved: Bytes, ran: Duration) {
+        self.failed_bytes = self.failed_bytes.saturating_add(moved.0);
+        let seconds = ran.as_secs() + u64::from(ran.subsec_nanos() > 0);
+        let weighted = moved.0.saturating_mul(seconds);
+        self.failed_byte_seconds = self.failed_byte_seconds.saturating_add(weighted);
+    }
+
     /// Adds sums of the same key over another time.
     pub fn add_sums(&mut self, other: &MinuteSums) {
         let peaks = [
@@ -175,6 +186,7 @@ impl MinuteSums {
         show("samples", &mut self.samples);
         show("moved_bytes", &mut self.moved_bytes);
         show("failed_bytes", &mut self.failed_bytes);
+        show("failed_byte_seconds", &mut self.failed_byte_seconds);
         show("submitted", &mut self.submitted);
         show("started", &mut self.started);
         show("failed", &mut self.failed);

@@ -578,6 +578,7 @@ mod tests {
             cleaned: true,
             excused: false,
             stages: false,
+            moved: None,
         };
         assert!(run(&[started(1), retry.clone(), landed(1)]).is_err());
         assert!(run(&[started(1), retry, started(2), landed(1)]).is_err());
@@ -647,6 +648,7 @@ mod tests {
             cleaned: false,
             excused: false,
             stages: true,
+            moved: None,
         };
         let prepared = TransferEvent::Prepared {
             attempt: Attempt(1),

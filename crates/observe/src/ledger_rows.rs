@@ -167,7 +167,7 @@ fn beginning_before<R: Record + ?Sized>(
 /// How an attempt ended.
 enum AttemptOutcome<'a> {
     Landed(Option<CopyMode>, &'a MoverReport, penstock_model::Bytes),
-    Failed(&'a Failure),
+    Failed(&'a Failure, Option<penstock_model::Bytes>),
     /// Its process is gone: it counts as failed, because whatever it did is done again.
     Lost(&'a str),
     Canceled(&'a str),
@@ -179,7 +179,9 @@ impl AttemptOutcome<'_> {
             TransferEvent::Landed {
                 mode, report, size, ..
             } => Some(AttemptOutcome::Landed(*mode, report, *size)),
-            TransferEvent::AttemptFailed { failure, .. } => Some(AttemptOutcome::Failed(failure)),
+            TransferEvent::AttemptFailed { failure, moved, .. } => {
+                Some(AttemptOutcome::Failed(failure, *moved))
+            }
             TransferEvent::AttemptLost { reason, .. } => Some(AttemptOutcome::Lost(reason)),
             TransferEvent::Canceled { reason } => Some(AttemptOutcome::Canceled(reason)),
             _ => None,
@@ -234,8 +236,9 @@ fn row_of(
                 row = row.with_tcp(tcp);
             }
         }
-        AttemptOutcome::Failed(failure) => {
+        AttemptOutcome::Failed(failure, moved) => {
             row.outcome = Some(Outcome::Failure);
+            row.bytes_moved = *moved;
             row.side = Some(failure.side);
             row.phase = Some(failure.phase);
             row.error_code = Some(i64::from(failure.errno.0));
@@ -360,6 +363,7 @@ mod tests {
             cleaned: true,
             excused: false,
             stages: false,
+            moved: None,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::copy_sums;
 use penstock_decide::explain::signals::{
     Change, FailureGroup, LinkSignals, Series, Setting, Signals,
 };
-use penstock_decide::open_attempts::{CountedEvent, OpenAttempts, Preparation};
+use penstock_decide::open_attempts::{CountedEvent, LostWork, OpenAttempts, Preparation};
 use penstock_model::failure_text::fingerprint;
 use penstock_model::{
     CopySums, FailedStep, Failure, LedgerEntry, LinkChange, LinkEvent, LinkId, LinkSample,
@@ -21,6 +21,8 @@ use std::ops::Range;
 const FAILURES_MAX: usize = 100;
 /// VOs told apart on one link.
 const VOS_MAX: usize = 100;
+/// What a failed attempt had moved is looked for in so many bins, the last ones in which it ran.
+const FAILED_BINS_MAX: f64 = 240.0;
 
 /// By kind, in each bin.
 type FailureCounts = BTreeMap<FailureGroup, Vec<f64>>;
@@ -215,7 +217,13 @@ impl RecordSignals {
                     bin.copies.add(&copy);
                 }
             }
-            CountedEvent::Failed { failure, step } => self.failed(link, at, failure, step),
+            CountedEvent::Failed {
+                failure,
+                step,
+                lost,
+            } => {
+                self.failed(link, at, (failure, step), lost);
+            }
             CountedEvent::Uncounted => {}
         }
     }
@@ -233,10 +241,19 @@ impl RecordSignals {
         }
     }
 
-    fn failed(&mut self, link: &LinkId, at: Timestamp, failure: &Failure, step: FailedStep) {
+    fn failed(
+        &mut self,
+        link: &LinkId,
+        at: Timestamp,
+        (failure, step): (&Failure, FailedStep),
+        lost: LostWork,
+    ) {
         // The link is known from now on, also when no sample met a transfer of it.
-        let is_within = self.bin(link, at).is_some();
-        let Some(bin) = self.bin_of(at).filter(|_| is_within) else {
+        let Some(sums) = self.bin(link, at) else {
+            return;
+        };
+        sums.add_lost(lost.moved, lost.ran);
+        let Some(bin) = self.bin_of(at) else {
             return;
         };
         let (side, phase) = (failure.side, failure.phase);
@@ -362,6 +379,7 @@ impl RecordSignals {
                 .filter(|(_, lacks)| **lacks)
             {
                 bin.copies = CopySums::default();
+                (bin.failed_bytes, bin.failed_byte_seconds) = (0, 0);
             }
             let running = ServiceBins {
                 is_sampled: &self.is_sampled,
@@ -418,6 +436,44 @@ struct ServiceBins<'a> {
     is_stopped: &'a [bool],
 }
 
+/// What moved in each bin, by what became of it.
+struct MovedBytes {
+    copied: Vec<f64>,
+    failed: Vec<f64>,
+}
+
+impl MovedBytes {
+    /// What a failed attempt had moved is told when it ends, by when it was counted as moved, bin by bin. So it is taken out of
+    /// the bins in which such attempts ran, in proportion to what moved then.
+    fn of(bins: &[MinuteSums], bin_seconds: u32) -> MovedBytes {
+        let mut copied: Vec<f64> = bins.iter().map(|bin| bin.moved_bytes as f64).collect();
+        let mut failed = vec![0.0; bins.len()];
+        for (last, sums) in bins.iter().enumerate() {
+            let bytes = sums.failed_bytes as f64;
+            // Minutes of before do not tell how long attempts ran: when their bytes moved is not known.
+            if bytes <= 0.0 || sums.failed_byte_seconds == 0 {
+                continue;
+            }
+            let ran = sums.failed_byte_seconds as f64 / bytes / f64::from(bin_seconds.max(1));
+            let ran = (1.0 + ran).min(FAILED_BINS_MAX) as usize;
+            let first = (last + 1).saturating_sub(ran);
+            // Of what moved before the first bin nothing is known.
+            let within = bytes * (last + 1 - first) as f64 / ran as f64;
+            let moved: f64 = copied[first..=last].iter().sum();
+            let part = match moved > within {
+                true => within / moved,
+                false => 1.0,
+            };
+            for bin in first..=last {
+                let lost = copied[bin] * part;
+                copied[bin] -= lost;
+                failed[bin] += lost;
+            }
+        }
+        MovedBytes { copied, failed }
+    }
+}
+
 /// A link without a sample in a bin in which others have one had no work; where no link has one, nothing is known, unless the
 /// service was stopped.
 fn link_signals(bins: &[MinuteSums], service: ServiceBins<'_>, bin_seconds: u32) -> LinkSignals {
@@ -430,13 +486,17 @@ fn link_signals(bins: &[MinuteSums], service: ServiceBins<'_>, bin_seconds: u32)
     } else {
         0.0
     };
+    let is_known = service.is_sampled.iter().zip(service.is_stopped);
+    let is_known: Vec<bool> = is_known
+        .map(|(sampled, stopped)| *sampled || *stopped)
+        .collect();
     let sampled = |value: &dyn Fn(&MinuteSums) -> f64| {
-        let known = service.is_sampled.iter().zip(service.is_stopped);
-        let values = bins.iter().zip(known);
-        let values = values.map(|(bin, (is_sampled, is_stopped))| {
-            (*is_sampled || *is_stopped).then(|| value(bin))
-        });
-        Series(values.collect())
+        let values = bins.iter().zip(&is_known);
+        Series(
+            values
+                .map(|(bin, known)| known.then(|| value(bin)))
+                .collect(),
+        )
     };
     // What was queued when the service stopped is queued until it runs again.
     let mut queued_last = 0.0;
@@ -454,8 +514,23 @@ fn link_signals(bins: &[MinuteSums], service: ServiceBins<'_>, bin_seconds: u32)
             if *is_stopped { queued_last } else { 0.0 }
         });
     let waits = Series::known(waits.collect::<Vec<f64>>());
+    let moved = MovedBytes::of(bins, bin_seconds);
+    let known = |values: Vec<f64>| {
+        let values = values.into_iter().zip(&is_known);
+        Series(
+            values
+                .map(|(value, known)| known.then_some(value))
+                .collect(),
+        )
+    };
+    // Where no attempt has told of any, they are not known: older records, and services that do not measure them.
+    let failed_bytes = match moved.failed.iter().any(|bytes| *bytes > 0.0) {
+        true => known(moved.failed),
+        false => Series::default(),
+    };
     let mut link = LinkSignals {
-        copied_bytes: sampled(&|bin| bin.moved_bytes as f64),
+        copied_bytes: known(moved.copied),
+        failed_bytes,
         active: sampled(&|bin| bin.active as f64 / seconds),
         limit: sampled(&|bin| {
             let idle = (seconds - bin.samples as f64).max(0.0);

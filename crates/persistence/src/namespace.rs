@@ -48,11 +48,12 @@ pub use ledger::{
 };
 pub use ledger_reader::LedgerReader;
 pub use nearline::{
-    FileAwaiter, FileOnTape, RecallFile, RecallState, RememberedFailure, StoredStageRequest,
-    TAPE_REMOVAL_USUAL, TapeCopy, TapeFile, TapeRemoval,
+    FileAwaiter, FileOnTape, RecallFacts, RecallState, RememberedFailure, StoredStageRequest,
+    TAPE_REMOVAL_USUAL, TapeCopyUri, TapeFile, TapeRemoval,
 };
 pub use nearline_change::{
-    NearlineChange, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,
+    NearlineChange, NewStageRequest, PinQuota, RequestedFile, StageProblem, StageProgress,
+    StagedFile,
 };
 pub use path_record::PathRecord;
 pub use property::{DeadProperty, PropertyUpdate};

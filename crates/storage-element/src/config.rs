@@ -125,6 +125,8 @@ pub struct TapeCareConfig {
     pub reclaim_live_permille: u16,
     /// Bytes of files that are on disk at a time so that they can be written to another tape; one file always may be.
     pub part_bytes: u64,
+    /// A copy on a tape that has been out of use for so long is written again elsewhere, in nanoseconds of the libraries.
+    pub copies_wait_ns: i64,
 }
 
 /// A library that keeps its cartridges in a directory.

@@ -6,6 +6,7 @@
 //! compared, and the namespace counts.
 
 mod driver;
+mod driver_task;
 mod eviction;
 mod hsm_program;
 mod opening;
@@ -16,7 +17,6 @@ mod recall;
 mod room_wait;
 mod submission;
 mod tape_libraries;
-mod tape_order;
 mod tape_system;
 mod wording;
 

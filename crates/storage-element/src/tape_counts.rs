@@ -1,22 +1,9 @@
 //! How many files wait to be put on tape or to be read from it, and how many are worked on, whatever the tape system is.
 
-use penstock_model::{Bytes, Timestamp};
-use penstock_tape::hsm_queue::{HsmAmount, HsmCounts, HsmKind, HsmKindCounts};
+use penstock_model::Timestamp;
+use penstock_tape::amount::TapeAmount;
+use penstock_tape::hsm_queue::{HsmCounts, HsmKind, HsmKindCounts};
 use serde::Serialize;
-
-/// Files and their bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct TapeAmount {
-    pub files: u64,
-    pub bytes: u64,
-}
-
-impl TapeAmount {
-    pub(crate) fn add(&mut self, size: Bytes) {
-        self.files += 1;
-        self.bytes = self.bytes.saturating_add(size.0);
-    }
-}
 
 /// Of files that are to be written, read or removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -44,11 +31,7 @@ impl WorkCounts {
     /// All that is not worked on.
     pub(crate) fn waiting(&self) -> TapeAmount {
         let collecting = self.collecting.unwrap_or_default();
-        let all = [collecting, self.queued, self.delayed];
-        TapeAmount {
-            files: all.iter().map(|amount| amount.files).sum(),
-            bytes: all.iter().map(|amount| amount.bytes).sum(),
-        }
+        TapeAmount::sum([collecting, self.queued, self.delayed])
     }
 }
 
@@ -81,16 +64,12 @@ impl TapeCounts {
 }
 
 fn work_counts(kind: HsmKind, counts: &HsmKindCounts) -> WorkCounts {
-    let amount = |amount: HsmAmount| TapeAmount {
-        files: amount.files,
-        bytes: amount.bytes,
-    };
     let oldest_ns = counts.oldest_waiting_ns;
     WorkCounts {
-        collecting: (kind == HsmKind::Put).then(|| amount(counts.collecting)),
-        queued: amount(counts.queued),
-        running: amount(counts.running),
-        delayed: amount(counts.delayed),
+        collecting: (kind == HsmKind::Put).then_some(counts.collecting),
+        queued: counts.queued,
+        running: counts.running,
+        delayed: counts.delayed,
         oldest_waiting: oldest_ns.map(|at_ns| Timestamp(at_ns / 1_000_000)),
     }
 }

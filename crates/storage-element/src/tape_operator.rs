@@ -79,5 +79,8 @@ pub(crate) enum OperatorError {
 #[derive(Debug)]
 pub(crate) struct OperatorRequest {
     pub order: OperatorOrder,
-    pub reply: oneshot::Sender<Result<OperatorReply, OperatorError>>,
+    pub reply: ReplySender,
 }
+
+/// Where it goes.
+pub(crate) type ReplySender = oneshot::Sender<Result<OperatorReply, OperatorError>>;

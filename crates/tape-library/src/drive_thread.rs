@@ -16,7 +16,7 @@ use penstock_tape::drive_kind::DriveKind;
 use penstock_tape::library::Robot;
 use penstock_tape::loaded_drive::{FileMark, HostFeed, LoadedDrive};
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::request::{DriveName, FileId, TapeErrorScope, TapeName};
+use penstock_tape::request::{DriveName, FileId, FilePlace, TapeErrorScope, TapeName};
 use penstock_tape::request_engine::DriveReport;
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read};
@@ -46,6 +46,10 @@ pub(crate) enum Command {
         file: FileId,
         begin_bytes: u64,
         size_bytes: u64,
+    },
+    Order {
+        after_bytes: u64,
+        files: Vec<FilePlace>,
     },
     Write {
         file: FileId,
@@ -156,6 +160,7 @@ impl DriveThread {
                 let verified = DriveReport::FileVerified(file);
                 self.read_by(file, (begin_bytes, size_bytes), verified, compare);
             }
+            Command::Order { after_bytes, files } => self.order(after_bytes, &files),
             Command::Write {
                 file,
                 begin_bytes,
@@ -254,6 +259,7 @@ impl DriveThread {
             let Some(end_bytes) = end_bytes else {
                 return self.fail(at_ns, TapeErrorScope::Drive);
             };
+            self.tell_that_it_orders(at_ns);
             self.report(at_ns, DriveReport::DataEnds { end_bytes });
             return self.report(at_ns, DriveReport::Mounted);
         }
@@ -288,12 +294,30 @@ impl DriveThread {
                     let wrap_ends_bytes = ends.to_vec();
                     self.report(end_ns, DriveReport::WrapEnds { wrap_ends_bytes });
                 }
+                self.tell_that_it_orders(end_ns);
                 let medium = loaded.and_then(|loaded| loaded.medium.as_ref());
                 if let Some(end_bytes) = medium.map(CartridgeFile::end_bytes) {
                     self.report(end_ns, DriveReport::DataEnds { end_bytes });
                 }
                 self.report_at_end((begin_ns, end_ns), 0, DriveReport::Mounted);
             }
+        }
+    }
+
+    fn tell_that_it_orders(&self, at_ns: i64) {
+        let loaded = self.loaded.as_ref();
+        if let Some(files_max) = loaded.and_then(|loaded| loaded.drive.read_order_max()) {
+            self.report(at_ns, DriveReport::OrdersReads { files_max });
+        }
+    }
+
+    /// Puts files into the order in which this cartridge gives them soonest.
+    fn order(&mut self, after_bytes: u64, files: &[FilePlace]) {
+        let loaded = self.loaded.as_ref();
+        let order = loaded.and_then(|loaded| loaded.drive.read_order(after_bytes, files));
+        if let Some(files) = order {
+            let at_ns = self.shared.queue.now_ns() + AT_ONCE_NS;
+            self.report(at_ns, DriveReport::ReadsOrdered { files });
         }
     }
 

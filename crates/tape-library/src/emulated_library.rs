@@ -132,6 +132,7 @@ impl EmulatedLibrary {
     }
 
     /// Begins what an effect of the request engine orders, and returns at once. Effects that are for no drive are passed over.
+    /// Long because each effect has its arm.
     pub fn perform(&self, effect: &Effect) -> Result<(), LibraryError> {
         match effect {
             Effect::Mount { drive, tape, .. } => self.order(drive, Command::Mount(tape.clone())),
@@ -160,6 +161,17 @@ impl EmulatedLibrary {
                     file,
                     begin_bytes,
                     size_bytes,
+                };
+                self.order(drive, command)
+            }
+            Effect::AskOrder {
+                drive,
+                after_bytes,
+                files,
+            } => {
+                let command = Command::Order {
+                    after_bytes: *after_bytes,
+                    files: files.clone(),
                 };
                 self.order(drive, command)
             }

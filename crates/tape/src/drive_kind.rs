@@ -27,6 +27,9 @@ pub struct DriveKind {
     pub first_load: Option<FirstLoad>,
     /// Whether the drive tells where the wraps of a cartridge end, as LTO drives do.
     pub tells_wrap_ends: bool,
+    /// How many files at most the drive itself puts into the order in which they are read soonest (the recommended access order
+    /// of SSC-5), if it does: it knows its cartridge better than any model.
+    pub read_order_max: Option<u32>,
 }
 
 /// How a drive keeps its tape moving.
@@ -86,6 +89,7 @@ pub struct DriveKindDocument {
     pub rewind_passes: Option<Vec<RewindPasses>>,
     pub first_load: Option<FirstLoad>,
     pub tells_wrap_ends: Option<bool>,
+    pub read_order_max: Option<u32>,
 }
 
 /// Why a document is no kind of drive.
@@ -114,6 +118,8 @@ impl fmt::Display for DriveKindError {
     }
 }
 
+/// IBM's figures of the orders of LTO-9 go up to 2,000 files.
+const READ_ORDER_MAX: u32 = 2_000;
 const GB: u64 = 1_000_000_000;
 const TB: u64 = 1_000 * GB;
 const MINUTE_NS: i64 = 60 * SECOND_NS;
@@ -140,6 +146,9 @@ impl DriveKind {
             }],
             first_load: None,
             tells_wrap_ends: name.starts_with("LTO"),
+            read_order_max: ["TS1160", "LTO-9", "LTO-10"]
+                .contains(&name)
+                .then_some(READ_ORDER_MAX),
         };
         Some(match name {
             "9940B" => lto(name, model_9940b()),
@@ -192,6 +201,7 @@ impl DriveKind {
         replace(&mut kind.rewind_passes, document.rewind_passes);
         replace(&mut kind.tells_wrap_ends, document.tells_wrap_ends);
         kind.first_load = document.first_load.or(kind.first_load);
+        kind.read_order_max = document.read_order_max.or(kind.read_order_max);
         kind.checked()
     }
 

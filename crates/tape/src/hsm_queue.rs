@@ -18,16 +18,17 @@ mod incident;
 mod live_set;
 mod policy;
 mod record;
+mod room_hold;
 mod watch;
 mod work;
 
-pub use counts::{HsmAmount, HsmCounts, HsmKindCounts};
+pub use counts::{HsmCounts, HsmKindCounts};
 pub use entry::{HsmEntry, HsmOutage, HsmPause, HsmRank, HsmRun, HsmStage};
 pub use fault::{DiskFault, HsmExitCode};
 pub use incident::{HsmIncident, HsmIncidentEnd};
 pub use live_set::{CollectingFamily, HsmLiveSet};
 pub use policy::{HsmBatch, HsmLimits, HsmPolicy, HsmWidePattern};
-pub use record::HsmRecord;
+pub use record::{HsmCommandRecord, HsmOutageRecord, HsmRecord};
 pub use work::{
     HsmCommand, HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmGet, HsmKind, HsmOutcome,
     HsmPut, HsmRemove, HsmStop, HsmTarget, HsmUri, HsmWork,
@@ -36,6 +37,7 @@ pub use work::{
 use crate::locate::SECOND_NS;
 use crate::request::{RequestId, VoName};
 use fault::FaultMemory;
+use room_hold::RoomHold;
 use std::collections::BTreeMap;
 use watch::CommandProgress;
 
@@ -123,6 +125,7 @@ pub struct HsmQueue {
     /// Requests that were told with the last input, whose end is recorded with the next one.
     told: Vec<RequestId>,
     incidents: BTreeMap<HsmIncident, i64>,
+    room_hold: Option<RoomHold>,
     wake_ns: Option<i64>,
 }
 
@@ -140,6 +143,7 @@ impl HsmQueue {
             turns: BTreeMap::new(),
             told: Vec::new(),
             incidents: BTreeMap::new(),
+            room_hold: None,
             wake_ns: None,
         }
     }
@@ -174,11 +178,11 @@ impl HsmQueue {
         let mut out = Turnout::default();
         let runs: Vec<HsmCommandId> = self.live.runs.keys().copied().collect();
         for command in runs {
-            self.keep(&mut out, HsmRecord::CommandEnded { command });
+            self.keep(&mut out, HsmCommandRecord::CommandEnded { command });
         }
         let lost: Vec<HsmCommandId> = self.live.lost.keys().copied().collect();
         for command in lost {
-            self.keep(&mut out, HsmRecord::LostCommandGone { command });
+            self.keep(&mut out, HsmCommandRecord::LostCommandGone { command });
         }
         let entries = self.live.entries.iter();
         let left = entries
@@ -255,6 +259,7 @@ impl HsmQueue {
                 }
             }
             HsmInput::RetryNow(targets) => {
+                self.room_hold = None;
                 for kind in HsmKind::ALL {
                     if targets.iter().any(|target| target.kind() == kind) {
                         self.probe_now(now_ns, kind, out);
@@ -268,14 +273,18 @@ impl HsmQueue {
                     }
                 }
             }
-            HsmInput::Progressed { command, bytes } => self.progress.moved(now_ns, command, bytes),
+            HsmInput::Progressed { command, bytes } => {
+                self.found_room(command);
+                self.progress.moved(now_ns, command, bytes);
+            }
             HsmInput::Ended { command, end } => self.ended(now_ns, command, end, out),
             HsmInput::Tick => {}
         }
     }
 
     /// Records something, which changes the state.
-    fn keep(&mut self, out: &mut Turnout, record: HsmRecord) {
+    fn keep(&mut self, out: &mut Turnout, record: impl Into<HsmRecord>) {
+        let record = record.into();
         self.live.apply(&record);
         out.records.push(record);
     }
@@ -330,7 +339,8 @@ impl HsmQueue {
         let told = (!self.told.is_empty()).then_some(now_ns);
         let overdue = self.progress.next_ns(live, limits);
         let oldest = self.next_oldest_ns(now_ns);
-        let others = [lease, delayed, told, overdue, oldest]
+        let room = self.room_hold_ends_ns(now_ns);
+        let others = [lease, delayed, told, overdue, oldest, room]
             .into_iter()
             .flatten();
         let next = batches.chain(probes).chain(others).min();

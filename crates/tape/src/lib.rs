@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregate;
+pub mod amount;
 mod as_pairs;
 pub mod calibration;
 pub mod cartridge;
 pub mod chance;
+pub mod copy_count;
 pub mod data_set;
 pub mod drive;
 pub mod drive_fault;
@@ -33,6 +35,7 @@ pub mod relabel;
 pub mod repack;
 pub mod request;
 pub mod request_engine;
+mod stored_kind;
 pub mod tape_care;
 pub mod watchdog;
 

@@ -15,8 +15,10 @@ use crate::calibration::ObservedLocate;
 use crate::data_set::{DataSetName, HintSource, HintVerdict};
 use crate::drive_pool::{Drive, DrivePool, DriveState, DriveWork, Mount, MountPurpose};
 use crate::mount_account::MountLedger;
-use crate::record::{Record, Tape, TapeState};
-use crate::request::{DriveName, FamilyName, FileId, LibraryId, LibraryName, RequestId, TapeName};
+use crate::record::{DriveRecord, Record, Tape, TapeState};
+use crate::request::{
+    DriveName, FamilyName, FileId, LibraryId, LibraryName, RequestId, RequestOutcome, TapeName,
+};
 use crate::tape_care::{TapeCare, UnreadableCopy};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -58,6 +60,8 @@ pub struct LiveSet {
     pub recalls: BTreeMap<FileId, RecallEntry>,
     pub archives: BTreeMap<FileId, ArchiveEntry>,
     pub requests: BTreeMap<RequestId, RequestTarget>,
+    /// How requests end that may not have been told.
+    pub settled: BTreeMap<RequestId, RequestOutcome>,
     /// By the moment at which they end.
     pub leases: BTreeSet<(i64, RequestId)>,
     /// Files to be read that no drive reads now.
@@ -87,6 +91,8 @@ pub struct LiveSet {
     pub care: BTreeMap<TapeName, TapeCare>,
     /// Files of which a copy could not be read, and is not mended.
     pub unreadable: BTreeMap<FileId, UnreadableCopy>,
+    /// What classes wanted of files when all of them had it last.
+    pub compared_classes: Option<String>,
     /// Background work rests until then.
     pub background_held_ns: Option<i64>,
     /// What the time of mounts went to.
@@ -107,10 +113,13 @@ impl LiveSet {
 
     /// Takes one record. What it names and is not there is passed over. Long because each record has its arm.
     pub fn apply(&mut self, record: &Record) {
-        let mut mounts = std::mem::take(&mut self.mounts);
-        mounts.take(self, record);
-        self.mounts = mounts;
         match record {
+            Record::Drive(record) => {
+                let mut mounts = std::mem::take(&mut self.mounts);
+                mounts.take(self, record);
+                self.mounts = mounts;
+                self.apply_to_drive(record);
+            }
             Record::Snapshot(live) => self.clone_from(live),
             Record::LibraryKnown { library, id } => {
                 self.library_ids.insert(library.clone(), id.clone());
@@ -177,9 +186,15 @@ impl LiveSet {
             Record::ArchiveAsked { at_ns, request } => self.add_archive(*at_ns, request),
             Record::ArchiveChanged { at_ns, request } => self.change_archive(*at_ns, request),
             Record::LeaseRenewed { request, lease_ns } => self.renew(*request, *lease_ns),
+            Record::RequestSettled { request, outcome } => {
+                self.settle(*request, outcome);
+                self.settled.insert(*request, outcome.clone());
+            }
             Record::RequestEnded { request, outcome } => {
-                self.note_verification(*request, outcome);
-                self.end(*request);
+                if let Some(outcome) = outcome {
+                    self.settle(*request, outcome);
+                }
+                self.settled.remove(request);
             }
             Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
             Record::CopyUnreadable { file, copy } => self.add_unreadable(*file, copy),
@@ -213,6 +228,7 @@ impl LiveSet {
                     tape.state = TapeState::Active;
                 }
             }
+            Record::ClassesCompared { classes } => self.compared_classes = Some(classes.clone()),
             Record::BackgroundHeld { until_ns } => self.background_held_ns = Some(*until_ns),
             Record::DataSetClosed {
                 family,
@@ -231,29 +247,13 @@ impl LiveSet {
             Record::WritingResumed { library } => {
                 self.full_libraries.remove(library);
             }
-            Record::MountBegun { .. }
-            | Record::MountReady { .. }
-            | Record::ReadBegun { .. }
-            | Record::ReadEnded { .. }
-            | Record::WriteBegun { .. }
-            | Record::WriteEnded { .. }
-            | Record::AggregateBegun { .. }
-            | Record::AggregateEnded { .. }
-            | Record::SyncBegun { .. }
-            | Record::SyncEnded { .. }
-            | Record::WorkReturned { .. }
-            | Record::WorkGivenUp { .. }
-            | Record::DismountBegun { .. }
-            | Record::DriveFreed { .. }
-            | Record::DriveDown { .. }
-            | Record::DriveRemoved { .. } => self.apply_to_drive(record),
         }
     }
 
     /// Long because each record has its arm.
-    fn apply_to_drive(&mut self, record: &Record) {
+    fn apply_to_drive(&mut self, record: &DriveRecord) {
         match record {
-            Record::MountBegun {
+            DriveRecord::MountBegun {
                 at_ns,
                 drive,
                 tape,
@@ -272,37 +272,38 @@ impl LiveSet {
                     tape.family = Some(family.clone());
                 }
             }
-            Record::MountReady { at_ns, drive } => self.mounted(*at_ns, drive),
-            Record::ReadBegun {
+            DriveRecord::MountReady { at_ns, drive } => self.mounted(*at_ns, drive),
+            DriveRecord::ReadBegun {
                 drive,
                 file,
                 is_compared,
                 ..
             } => self.begin_read(drive, *file, *is_compared),
-            Record::ReadEnded {
+            DriveRecord::ReadEnded {
                 at_ns,
                 drive,
                 file,
                 located_ns,
             } => self.end_read(*at_ns, drive, *file, *located_ns),
-            Record::WriteBegun { drive, file, .. } => {
+            DriveRecord::WriteBegun { drive, file, .. } => {
                 self.begin_write(drive, DriveWork::Writing(*file));
             }
-            Record::AggregateBegun { drive, members, .. } => {
+            DriveRecord::AggregateBegun { drive, members, .. } => {
                 self.begin_write(drive, DriveWork::WritingAggregate(members.clone()));
             }
-            Record::WriteEnded { at_ns, drive, .. } | Record::AggregateEnded { at_ns, drive } => {
+            DriveRecord::WriteEnded { at_ns, drive, .. }
+            | DriveRecord::AggregateEnded { at_ns, drive } => {
                 self.end_write(*at_ns, drive);
             }
-            Record::SyncBegun { drive, .. } => {
+            DriveRecord::SyncBegun { drive, .. } => {
                 if let Some(mount) = self.mount_mut(drive) {
                     mount.work = DriveWork::Syncing;
                 }
             }
-            Record::SyncEnded { at_ns, drive } => self.end_sync(*at_ns, drive),
-            Record::WorkReturned { at_ns, drive } => self.return_work(*at_ns, drive),
-            Record::WorkGivenUp { at_ns, drive } => self.give_up_work(*at_ns, drive),
-            Record::DismountBegun { at_ns, drive } => {
+            DriveRecord::SyncEnded { at_ns, drive } => self.end_sync(*at_ns, drive),
+            DriveRecord::WorkReturned { at_ns, drive } => self.return_work(*at_ns, drive),
+            DriveRecord::WorkGivenUp { at_ns, drive } => self.give_up_work(*at_ns, drive),
+            DriveRecord::DismountBegun { at_ns, drive } => {
                 if let Some(drive) = self.drives.0.get_mut(drive)
                     && let Some(tape) = drive.state.tape()
                 {
@@ -313,51 +314,20 @@ impl LiveSet {
                     };
                 }
             }
-            Record::DriveFreed { drive, .. } => {
+            DriveRecord::DriveFreed { drive, .. } => {
                 if let Some(drive) = self.drives.0.get_mut(drive) {
                     drive.state = DriveState::Free;
                 }
             }
-            Record::DriveDown { drive, why, .. } => {
+            DriveRecord::DriveDown { drive, why, .. } => {
                 if let Some(drive) = self.drives.0.get_mut(drive) {
                     let tape = drive.state.tape().cloned();
                     drive.state = DriveState::Down { tape, why: *why };
                 }
             }
-            Record::DriveRemoved { drive, .. } => {
+            DriveRecord::DriveRemoved { drive, .. } => {
                 self.drives.0.remove(drive);
             }
-            // They change no drive.
-            Record::Snapshot(_)
-            | Record::LibraryKnown { .. }
-            | Record::WritingPaused { .. }
-            | Record::WritingResumed { .. }
-            | Record::TapeFound { .. }
-            | Record::TapeCapacity { .. }
-            | Record::ArchiveChanged { .. }
-            | Record::TapeRetired { .. }
-            | Record::TapeReturned { .. }
-            | Record::CopiesGivenUp { .. }
-            | Record::DriveAdded { .. }
-            | Record::TapeAdded { .. }
-            | Record::TapeChanged { .. }
-            | Record::TapeMeasured { .. }
-            | Record::TapeFilled { .. }
-            | Record::RecallAsked { .. }
-            | Record::ArchiveAsked { .. }
-            | Record::LeaseRenewed { .. }
-            | Record::RequestEnded { .. }
-            | Record::CopyFailed { .. }
-            | Record::CopyUnreadable { .. }
-            | Record::CopyMended { .. }
-            | Record::CopyPreferred { .. }
-            | Record::Care { .. }
-            | Record::RelabelBegun { .. }
-            | Record::RelabelEnded { .. }
-            | Record::BackgroundHeld { .. }
-            | Record::DataSetClosed { .. }
-            | Record::LibraryPaused { .. }
-            | Record::LibraryResumed { .. } => {}
         }
     }
 
@@ -534,8 +504,14 @@ impl LiveSet {
         }
     }
 
+    fn settle(&mut self, request: RequestId, outcome: &RequestOutcome) {
+        self.note_verification(request, outcome);
+        let is_archived = matches!(outcome, RequestOutcome::Archived(_));
+        self.end(request, is_archived);
+    }
+
     /// A request is over. A file that nobody asks for any more leaves its queue; one that a drive has stays until that is done.
-    fn end(&mut self, request: RequestId) {
+    fn end(&mut self, request: RequestId, is_archived: bool) {
         let Some(target) = self.requests.remove(&request) else {
             return;
         };
@@ -565,6 +541,9 @@ impl LiveSet {
                 let entry = self.archives.get_mut(&file);
                 if let Some(asker) = entry.and_then(|entry| entry.askers.remove(&request)) {
                     self.leases.remove(&(asker.lease_ns, request));
+                }
+                if !is_archived {
+                    self.leave_data_set(file);
                 }
                 self.queue_archive(file);
             }

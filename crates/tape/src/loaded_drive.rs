@@ -5,6 +5,12 @@ use crate::chance::Chance;
 use crate::drive_kind::{DriveKind, StreamModel};
 use crate::geometry::{Geometry, Position};
 use crate::locate::SECOND_NS;
+use crate::order::{OrderEffort, OrderGoal, OrderPolicy, RecallPlan};
+use crate::recall::RecallFile;
+use crate::request::{FileId, FilePlace};
+
+/// How much a drive tries: some milliseconds.
+const READ_ORDER_EFFORT: OrderEffort = OrderEffort(200_000);
 
 /// Data as the host sends or takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +136,31 @@ impl LoadedDrive {
     pub fn wrap_ends_bytes(&self) -> Option<&[u64]> {
         let is_told = self.kind.tells_wrap_ends;
         is_told.then_some(self.geometry.wrap_ends_bytes.as_slice())
+    }
+
+    /// How many files at most it puts into order, if it does.
+    pub fn read_order_max(&self) -> Option<u32> {
+        self.kind.read_order_max
+    }
+
+    /// The order in which these files are read soonest once the head stands behind a byte. `None`: the drive does
+    /// not order, or not so many.
+    pub fn read_order(&self, from_bytes: u64, files: &[FilePlace]) -> Option<Vec<FileId>> {
+        let most = self.kind.read_order_max?;
+        if files.len() > most as usize {
+            return None;
+        }
+        let recalls: Vec<RecallFile> = files.iter().copied().map(FilePlace::to_recall).collect();
+        let plan = RecallPlan {
+            drive: &self.kind.model,
+            geometry: &self.geometry,
+            head: self.geometry.position(from_bytes),
+            files: &recalls,
+            goal: OrderGoal::DriveTime,
+        };
+        let order = plan.order(OrderPolicy::Best, READ_ORDER_EFFORT);
+        let files = order.turns.iter().map(|turn| files[turn.file].file);
+        Some(files.collect())
     }
 
     /// Goes to a byte: by a locate, or by reading on where that is sooner. Returns the time.

@@ -11,7 +11,7 @@ pub use metrics::{TapeMetrics, VoTapeUsage, tape_metrics};
 use crate::aggregate::index_bytes;
 use crate::drive_pool::MountPurpose;
 use crate::live_set::LiveSet;
-use crate::record::Record;
+use crate::record::DriveRecord;
 use crate::request::{
     ActivityName, ChallengeName, DriveName, FileId, LibraryName, TapeName, VoName,
 };
@@ -307,16 +307,16 @@ impl MountLedger {
     }
 
     /// Takes a record, before the live set does. Long because each record is told of.
-    pub(crate) fn take(&mut self, live: &LiveSet, record: &Record) {
+    pub(crate) fn take(&mut self, live: &LiveSet, record: &DriveRecord) {
         match record {
-            Record::MountBegun {
+            DriveRecord::MountBegun {
                 at_ns,
                 drive,
                 tape,
                 purpose,
             } => self.begin(live, *at_ns, (drive, tape, purpose)),
-            Record::MountReady { at_ns, drive } => self.turn(drive, *at_ns, MountPhase::Idle),
-            Record::ReadBegun {
+            DriveRecord::MountReady { at_ns, drive } => self.turn(drive, *at_ns, MountPhase::Idle),
+            DriveRecord::ReadBegun {
                 at_ns,
                 drive,
                 over_bytes,
@@ -327,77 +327,47 @@ impl MountLedger {
                     open.over_bytes = *over_bytes;
                 }
             }
-            Record::WriteBegun { at_ns, drive, .. }
-            | Record::AggregateBegun { at_ns, drive, .. } => {
+            DriveRecord::WriteBegun { at_ns, drive, .. }
+            | DriveRecord::AggregateBegun { at_ns, drive, .. } => {
                 self.turn(drive, *at_ns, MountPhase::Writing);
             }
-            Record::SyncBegun { at_ns, drive } => self.turn(drive, *at_ns, MountPhase::Syncing),
-            Record::DismountBegun { at_ns, drive } => {
+            DriveRecord::SyncBegun { at_ns, drive } => {
+                self.turn(drive, *at_ns, MountPhase::Syncing)
+            }
+            DriveRecord::DismountBegun { at_ns, drive } => {
                 self.turn(drive, *at_ns, MountPhase::Dismounting);
             }
-            Record::ReadEnded {
+            DriveRecord::ReadEnded {
                 at_ns,
                 drive,
                 file,
                 located_ns,
             } => self.end_read(live, drive, (*at_ns, *file, *located_ns)),
-            Record::WriteEnded { at_ns, drive, file } => {
+            DriveRecord::WriteEnded { at_ns, drive, file } => {
                 self.end_write(live, drive, (*at_ns, &[*file], 0));
             }
-            Record::AggregateEnded { at_ns, drive } => {
+            DriveRecord::AggregateEnded { at_ns, drive } => {
                 let members = live.mount(drive).map(|mount| mount.work.members().to_vec());
                 let members = members.unwrap_or_default();
                 let index = index_bytes(members.len());
                 self.end_write(live, drive, (*at_ns, &members, index));
             }
-            Record::SyncEnded { at_ns, drive } => self.end_sync(drive, *at_ns),
-            Record::WorkReturned { at_ns, drive } => {
+            DriveRecord::SyncEnded { at_ns, drive } => self.end_sync(drive, *at_ns),
+            DriveRecord::WorkReturned { at_ns, drive } => {
                 if let Some(open) = self.open.get_mut(drive) {
                     open.end_lost(*at_ns);
                     open.unsynced.clear();
                 }
             }
             // What was written before the work that was given up stays.
-            Record::WorkGivenUp { at_ns, drive } => {
+            DriveRecord::WorkGivenUp { at_ns, drive } => {
                 if let Some(open) = self.open.get_mut(drive) {
                     open.end_lost(*at_ns);
                 }
             }
-            Record::DriveFreed { at_ns, drive } => self.close(drive, *at_ns),
-            Record::DriveDown { at_ns, drive, .. } | Record::DriveRemoved { at_ns, drive } => {
-                self.close(drive, *at_ns);
-            }
-            // They take no time of a drive.
-            Record::Snapshot(_)
-            | Record::LibraryKnown { .. }
-            | Record::WritingPaused { .. }
-            | Record::WritingResumed { .. }
-            | Record::TapeFound { .. }
-            | Record::TapeCapacity { .. }
-            | Record::ArchiveChanged { .. }
-            | Record::TapeRetired { .. }
-            | Record::TapeReturned { .. }
-            | Record::CopiesGivenUp { .. }
-            | Record::DriveAdded { .. }
-            | Record::TapeAdded { .. }
-            | Record::TapeChanged { .. }
-            | Record::TapeMeasured { .. }
-            | Record::TapeFilled { .. }
-            | Record::RecallAsked { .. }
-            | Record::ArchiveAsked { .. }
-            | Record::LeaseRenewed { .. }
-            | Record::RequestEnded { .. }
-            | Record::CopyFailed { .. }
-            | Record::CopyUnreadable { .. }
-            | Record::CopyMended { .. }
-            | Record::CopyPreferred { .. }
-            | Record::Care { .. }
-            | Record::RelabelBegun { .. }
-            | Record::RelabelEnded { .. }
-            | Record::BackgroundHeld { .. }
-            | Record::DataSetClosed { .. }
-            | Record::LibraryPaused { .. }
-            | Record::LibraryResumed { .. } => {}
+            DriveRecord::DriveFreed { at_ns, drive }
+            | DriveRecord::DriveDown { at_ns, drive, .. }
+            | DriveRecord::DriveRemoved { at_ns, drive } => self.close(drive, *at_ns),
         }
     }
 

@@ -69,6 +69,15 @@ pub fn may_relabel(
     if live.retired.contains(tape) {
         return Err(RelabelRefusal::Retired);
     }
+    let has_live = found.live_files > 0 || found.live_bytes > 0;
+    let living = RelabelRefusal::LiveFiles {
+        files: found.live_files,
+        bytes: found.live_bytes,
+    };
+    // What is left on a broken tape is told first: it may have no copy elsewhere.
+    if facts.state == TapeState::Broken && has_live {
+        return Err(living);
+    }
     if facts.state != TapeState::ReadOnly || live.relabeling.contains(tape) {
         let state = facts.state;
         return Err(RelabelRefusal::InUse { state });
@@ -77,11 +86,8 @@ pub fn may_relabel(
         let drive = drive.clone();
         return Err(RelabelRefusal::InDrive { drive });
     }
-    if found.live_files > 0 || found.live_bytes > 0 {
-        return Err(RelabelRefusal::LiveFiles {
-            files: found.live_files,
-            bytes: found.live_bytes,
-        });
+    if has_live {
+        return Err(living);
     }
     // A copy that is safe here, of a file whose other copies are not, has not been told to anybody.
     let archives = live.archives.values().filter(|entry| {

@@ -1,23 +1,26 @@
-//! Moves files from a tape to others: each is recalled to disk as any file, unless it is there, and archived again; the namespace
-//! then has its new place in the place of the old one. They are moved in parts, since all of them may not fit on disk.
+//! Writes files that are on tape to tape once more: each is recalled to disk as any file, unless it is there, and archived again; the
+//! namespace then has its new place in the place of an old one, or beside those that it has. So a tape is emptied, and so files come
+//! to copies that they lack. They are written in parts, since all of them may not fit on disk.
 //!
-//! What it knows is not kept. After a restart it is made anew from what the namespace says still lives on the tape: a file that was
-//! moved and not told lies on two tapes until then, and on none at no time.
+//! What it knows is not kept. After a restart it is made anew from what the namespace says of the files: one that was written and not
+//! told lies on one more tape until then, and on one fewer at no time.
 
 use crate::data_set::DataSet;
 use crate::request::{
     ArchiveRequest, ArchiveWishes, Asker, FamilyName, FileId, LibraryName, ReadPurpose,
-    RecallRequest, RequestId, RequestOutcome, TapeCopy, TapeName,
+    RecallRequest, RequestId, RequestOutcome, TapeCopy,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A file that lives on the tape.
+/// A file that is to be written once more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveFile {
     pub file: FileId,
     pub size_bytes: u64,
-    /// All its copies; the one on the tape is among them.
+    /// Copies from which it can be read.
     pub copies: Vec<TapeCopy>,
+    /// The copy in whose place the new one comes; `None`: beside those that there are.
+    pub instead_of: Option<TapeCopy>,
     /// Libraries that have another copy of it.
     pub not_in: BTreeSet<LibraryName>,
     pub family: FamilyName,
@@ -26,7 +29,7 @@ pub struct LiveFile {
     pub data_set: Option<DataSet>,
     /// It has a copy on disk, which is compared before it is used.
     pub is_on_disk: bool,
-    /// Its copy on the tape cannot be read: others are tried before it, and its new place may be on the same tape.
+    /// That copy cannot be read: others are tried before it, and the new place may be on the same tape.
     pub is_unreadable: bool,
 }
 
@@ -52,9 +55,9 @@ pub enum RepackStep {
     /// It is on disk, and to be archived.
     OnDisk(FileId),
     /// It is safe at its new place: the namespace is to be told, then the old one is dead.
-    Moved {
+    Written {
         file: FileId,
-        from: TapeCopy,
+        instead_of: Option<TapeCopy>,
         to: TapeCopy,
         /// It was not on disk before, and need not be any more.
         is_brought: bool,
@@ -63,10 +66,9 @@ pub enum RepackStep {
     Stays { file: FileId, why: RequestOutcome },
 }
 
-/// A tape whose files are moved.
+/// Files that are written once more.
 #[derive(Debug, Clone)]
 pub struct Repack {
-    tape: TapeName,
     asker: Asker,
     /// Bytes of one part, which are on disk at a time; one file always may be.
     part_bytes: u64,
@@ -78,19 +80,10 @@ pub struct Repack {
 }
 
 impl Repack {
-    /// Files are moved in the order in which they are given: that of a list of hints, so that what belongs together lies together.
-    /// Those without a copy on the tape are passed over.
-    pub fn new(
-        tape: TapeName,
-        asker: Asker,
-        part_bytes: u64,
-        files: impl IntoIterator<Item = LiveFile>,
-    ) -> Repack {
-        let files = files.into_iter();
-        let waiting = files.filter(|file| file.copies.iter().any(|copy| copy.tape == tape));
+    /// Files are written in the order in which they are given: that of a list of hints, so that what belongs together lies together.
+    pub fn new(asker: Asker, part_bytes: u64, files: impl IntoIterator<Item = LiveFile>) -> Repack {
         Repack {
-            waiting: waiting.collect(),
-            tape,
+            waiting: files.into_iter().collect(),
             asker,
             part_bytes,
             comparing: BTreeMap::new(),
@@ -116,7 +109,7 @@ impl Repack {
         open.chain(self.writing.values()).map(|file| file.file)
     }
 
-    /// Files that were not moved yet.
+    /// Files that were not written yet.
     pub fn left_files(&self) -> usize {
         self.waiting.len() + self.files().count()
     }
@@ -175,9 +168,10 @@ impl Repack {
     }
 
     fn recall_of(&self, request: RequestId, file: &LiveFile) -> RecallRequest {
-        // From the tape itself first, since it is in a drive for the others anyway.
+        // From the tape that is emptied first, since it is in a drive for the others anyway.
+        let old = file.instead_of.as_ref().map(|copy| &copy.tape);
         let mut copies = file.copies.clone();
-        copies.sort_by_key(|copy| (copy.tape == self.tape) == file.is_unreadable);
+        copies.sort_by_key(|copy| (Some(&copy.tape) == old) == file.is_unreadable);
         RecallRequest {
             request,
             file: file.file,
@@ -190,7 +184,7 @@ impl Repack {
         }
     }
 
-    /// Takes the end of a comparison; `None` when it is none of this tape's.
+    /// Takes the end of a comparison; `None` when it is none of these files'.
     pub fn compared(&mut self, file: FileId, is_same: bool) -> Option<RepackStep> {
         let found = self.comparing.remove(&file)?;
         Some(match is_same {
@@ -205,7 +199,7 @@ impl Repack {
         })
     }
 
-    /// Takes the end of a request; `None` when it is none of this tape's.
+    /// Takes the end of a request; `None` when it is none of these files'.
     pub fn told(&mut self, request: RequestId, outcome: &RequestOutcome) -> Option<RepackStep> {
         if let Some(file) = self.reading.remove(&request) {
             let id = file.file;
@@ -217,26 +211,22 @@ impl Repack {
             return Some(RepackStep::Stays { file: id, why });
         }
         let file = self.writing.remove(&request)?;
-        let from = file.copies.iter().find(|copy| copy.tape == self.tape);
-        Some(match (outcome, from) {
-            (RequestOutcome::Archived(copies), Some(from)) => {
-                // What came back to the same tape would go with it, unless only its place was bad.
-                let mut moved = copies.iter();
-                let to = moved.find(|to| to.tape != self.tape || file.is_unreadable);
-                match to {
-                    Some(to) => RepackStep::Moved {
-                        file: file.file,
-                        from: from.clone(),
-                        to: to.clone(),
-                        is_brought: !file.is_on_disk,
-                    },
-                    None => RepackStep::Stays {
-                        file: file.file,
-                        why: outcome.clone(),
-                    },
-                }
-            }
-            _ => RepackStep::Stays {
+        let written = match outcome {
+            RequestOutcome::Archived(copies) => copies.as_slice(),
+            _ => &[],
+        };
+        // What came back to the same tape would go with it, unless only its place was bad.
+        let old = file.instead_of.as_ref().map(|copy| &copy.tape);
+        let mut written = written.iter();
+        let to = written.find(|to| Some(&to.tape) != old || file.is_unreadable);
+        Some(match to {
+            Some(to) => RepackStep::Written {
+                file: file.file,
+                to: to.clone(),
+                is_brought: !file.is_on_disk,
+                instead_of: file.instead_of,
+            },
+            None => RepackStep::Stays {
                 file: file.file,
                 why: outcome.clone(),
             },

@@ -1,6 +1,7 @@
 //! What is asked of a library: files to be read from tape, and files to be put on tape.
 
 use crate::data_set::DataSet;
+use crate::recall::RecallFile;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -78,6 +79,30 @@ impl TapeCopy {
 pub struct AggregateExtent {
     pub begin_bytes: u64,
     pub size_bytes: u64,
+}
+
+/// The address of a file on the tape that is spoken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilePlace {
+    pub file: FileId,
+    pub begin_bytes: u64,
+    pub size_bytes: u64,
+}
+
+impl FilePlace {
+    /// The byte behind its last one.
+    pub(crate) fn end_bytes(self) -> u64 {
+        self.begin_bytes.saturating_add(self.size_bytes)
+    }
+
+    pub(crate) fn to_recall(self) -> RecallFile {
+        RecallFile {
+            name: String::new(),
+            begin_bytes: self.begin_bytes,
+            size_bytes: self.size_bytes,
+            requests: 1,
+        }
+    }
 }
 
 /// Who asks, until when, and how urgently.

@@ -8,6 +8,7 @@
 mod archive_demand;
 mod archiving;
 mod calibrating;
+mod drive_ordering;
 mod failing;
 mod forecasting;
 mod inventory;
@@ -27,11 +28,11 @@ use crate::live_set::{ArchiveGroup, LiveSet, RequestTarget};
 use crate::locate::SECOND_NS;
 use crate::mount_decision::{MountDecision, MountPolicy, MountTarget};
 use crate::order::OrderEffort;
-use crate::record::{Record, Tape, TapeState};
+use crate::record::{DriveRecord, Record, Tape, TapeState};
 use crate::relabel::{RelabelOrder, RelabelRefusal, TapeUse, may_relabel};
 use crate::request::{
-    ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RecallRequest, RequestId,
-    RequestOutcome, TapeCopy, TapeErrorScope, TapeName,
+    ArchiveRequest, DriveName, FamilyName, FileId, FilePlace, LibraryName, RecallRequest,
+    RequestId, RequestOutcome, TapeCopy, TapeErrorScope, TapeName,
 };
 use crate::tape_care::CareStep;
 use crate::watchdog::{Watchdog, WatchdogLimits};
@@ -42,7 +43,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 pub use trickle::TricklePolicy;
 use trickle::Trickles;
-pub use waiting::TapeWait;
+pub use waiting::QueueWait;
 
 /// In which order the files of one mount are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +134,10 @@ pub enum DriveReport {
     Located { took_ns: i64 },
     /// Where the wraps of the tape in it end, of drives that tell; best before it is mounted.
     WrapEnds { wrap_ends_bytes: Vec<u64> },
+    /// It puts so many files into order itself; at each mount, before it is mounted.
+    OrdersReads { files_max: u32 },
+    /// The answer to [`Effect::AskOrder`].
+    ReadsOrdered { files: Vec<FileId> },
     /// Where data ends on the tape in it, what no sync covers left out, of drives that tell; before it is mounted.
     DataEnds { end_bytes: u64 },
     /// It works: bytes since it began what it does, or any number that grows while it mounts.
@@ -212,6 +217,8 @@ pub enum Input {
     },
     /// A copy that could not be read has another place, or is needed no more.
     CopyMended(FileId),
+    /// All files have been compared with what classes want of them, as these words tell it, and have it.
+    ClassesCompared(String),
     /// Libraries that are left alone for a while are tried now.
     RetryLibraries,
     /// Nothing but the time that has passed.
@@ -233,6 +240,12 @@ pub enum Effect {
         file: FileId,
         begin_bytes: u64,
         size_bytes: u64,
+    },
+    /// Say in which order these files are read soonest, once the head stands there. The drive may be silent about it.
+    AskOrder {
+        drive: DriveName,
+        after_bytes: u64,
+        files: Vec<FilePlace>,
     },
     /// Read it and compare it with what was written; it goes nowhere.
     Verify {
@@ -272,6 +285,8 @@ pub enum Effect {
     Abort {
         drive: DriveName,
     },
+    /// Whoever is told has to have kept it before the records of the next input are: it is told again only after a restart that
+    /// comes before that.
     Tell {
         request: RequestId,
         outcome: RequestOutcome,
@@ -340,6 +355,8 @@ pub struct RequestEngine {
     watchdog: Watchdog,
     calibrations: Calibrations,
     orders: BTreeMap<DriveName, PlannedOrder>,
+    /// Drives that put reads into order, and how many at most.
+    ordering_drives: BTreeMap<DriveName, u32>,
     sums: BTreeMap<TapeName, QueueSum>,
     group_tallies: BTreeMap<FamilyName, BTreeMap<ArchiveGroup, GroupTally>>,
     /// Drives of these classes would be used if they were free.
@@ -349,10 +366,12 @@ pub struct RequestEngine {
     /// What was decided last about tapes that were waited for. Empty while no drive can be given.
     decided: Vec<MountDecision>,
     /// Families that nothing can be written of now, although there is a tape for them.
-    held: BTreeMap<FamilyName, TapeWait>,
+    held: BTreeMap<FamilyName, QueueWait>,
     trickles: Trickles,
     /// When a tape that is not worth a mount now will be.
     next_worth_ns: Option<i64>,
+    /// Requests that were told with the last input, whose end is recorded with the next one.
+    told: Vec<RequestId>,
     wake_ns: Option<i64>,
     is_decision_due: bool,
 }
@@ -371,6 +390,7 @@ impl RequestEngine {
             watchdog: Watchdog::default(),
             calibrations: Calibrations::default(),
             orders: BTreeMap::new(),
+            ordering_drives: BTreeMap::new(),
             sums: BTreeMap::new(),
             group_tallies: BTreeMap::new(),
             wanted: BTreeSet::new(),
@@ -380,6 +400,7 @@ impl RequestEngine {
             held: BTreeMap::new(),
             trickles: Trickles::default(),
             next_worth_ns: None,
+            told: Vec::new(),
             wake_ns: None,
             is_decision_due: true,
         }
@@ -400,8 +421,8 @@ impl RequestEngine {
         &self.live
     }
 
-    /// After a restart: what had been ordered and may not have been done. Whether a drive still has what it had written and not
-    /// synced nobody knows: that is written again.
+    /// After a restart: what had been ordered and may not have been done, and what may not have been told. Whether a drive still has
+    /// what it had written and not synced nobody knows: that is written again.
     pub fn resume(&mut self, now_ns: i64) -> Vec<Effect> {
         let mut out = Turnout::default();
         let drives: Vec<DriveName> = self.live.drives.0.keys().cloned().collect();
@@ -425,18 +446,16 @@ impl RequestEngine {
         let relabeling = self.live.relabeling.iter().cloned();
         out.effects
             .extend(relabeling.map(|tape| Effect::Relabel { tape }));
-        let mut records = out.records;
-        let mut effects = out.effects;
-        for effect in self.handle(now_ns, Input::Tick) {
-            match effect {
-                Effect::Persist(more) => records.extend(more),
-                effect => effects.push(effect),
+        for (request, outcome) in self.live.settled.clone() {
+            // Those that the inventory has settled are told already.
+            if !self.told.contains(&request) {
+                self.told.push(request);
+                out.effects.push(Effect::Tell { request, outcome });
             }
         }
-        if !records.is_empty() {
-            effects.insert(0, Effect::Persist(records));
-        }
-        effects
+        self.is_decision_due = true;
+        self.go_on(now_ns, &mut out);
+        out.all()
     }
 
     /// What a drive had been told last.
@@ -467,17 +486,27 @@ impl RequestEngine {
     /// Takes one input. Effects are performed in their order.
     pub fn handle(&mut self, now_ns: i64, input: Input) -> Vec<Effect> {
         let mut out = Turnout::default();
-        self.take(now_ns, input, &mut out);
-        self.expire(now_ns, &mut out);
-        self.watch(now_ns, &mut out);
-        self.work(now_ns, &mut out);
-        if self.is_decision_due {
-            self.decide(now_ns, &mut out);
-            // A drive that was only kept for what might come is free for what is there.
-            self.dismount_idle(now_ns, &mut out);
+        // Those that were told with the last input know it by now.
+        for request in std::mem::take(&mut self.told) {
+            let outcome = None;
+            self.keep(&mut out, Record::RequestEnded { request, outcome });
         }
-        self.wake(now_ns, &mut out);
+        self.take(now_ns, input, &mut out);
+        self.go_on(now_ns, &mut out);
         out.all()
+    }
+
+    /// What follows from the time, and from whatever has changed.
+    fn go_on(&mut self, now_ns: i64, out: &mut Turnout) {
+        self.expire(now_ns, out);
+        self.watch(now_ns, out);
+        self.work(now_ns, out);
+        if self.is_decision_due {
+            self.decide(now_ns, out);
+            // A drive that was only kept for what might come is free for what is there.
+            self.dismount_idle(now_ns, out);
+        }
+        self.wake(now_ns, out);
     }
 
     /// Long because each input has its arm.
@@ -543,7 +572,7 @@ impl RequestEngine {
                     let why = *why;
                     self.keep(
                         out,
-                        Record::DriveFreed {
+                        DriveRecord::DriveFreed {
                             at_ns: now_ns,
                             drive: drive.clone(),
                         },
@@ -578,6 +607,11 @@ impl RequestEngine {
                 self.keep(out, Record::Care { at_ns, tape, step });
             }
             Input::CopyMended(file) => self.mend_copy(file, out),
+            Input::ClassesCompared(classes) => {
+                if self.live.compared_classes.as_ref() != Some(&classes) {
+                    self.keep(out, Record::ClassesCompared { classes });
+                }
+            }
             Input::RetryLibraries => self.retry_libraries(now_ns, out),
             Input::Tick => self.is_decision_due = true,
         }
@@ -590,6 +624,10 @@ impl RequestEngine {
             DriveReport::WrapEnds { wrap_ends_bytes } => {
                 self.measured(drive, wrap_ends_bytes, out);
             }
+            DriveReport::OrdersReads { files_max } => {
+                self.ordering_drives.insert(drive.clone(), files_max);
+            }
+            DriveReport::ReadsOrdered { files } => self.take_drive_order(drive, &files),
             DriveReport::DataEnds { end_bytes } => self.data_ends(now_ns, drive, end_bytes, out),
             DriveReport::Moved { bytes } => self.watchdog.moved(now_ns, drive, bytes),
             DriveReport::FileRead(file) => self.file_read(now_ns, drive, (file, true), out),
@@ -626,23 +664,23 @@ impl RequestEngine {
     }
 
     /// Records something, which changes the state.
-    fn keep(&mut self, out: &mut Turnout, record: Record) {
+    fn keep(&mut self, out: &mut Turnout, record: impl Into<Record>) {
+        let record = record.into();
         self.live.apply(&record);
         out.records.push(record);
     }
 
+    /// Tells a request how it ends.
     fn end(&mut self, out: &mut Turnout, request: RequestId, outcome: RequestOutcome) {
         if !self.live.requests.contains_key(&request) {
             return;
         }
-        let ended = outcome.clone();
-        self.keep(
-            out,
-            Record::RequestEnded {
-                request,
-                outcome: ended,
-            },
-        );
+        let settled = Record::RequestSettled {
+            request,
+            outcome: outcome.clone(),
+        };
+        self.keep(out, settled);
+        self.told.push(request);
         out.effects.push(Effect::Tell { request, outcome });
     }
 

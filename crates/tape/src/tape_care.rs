@@ -12,6 +12,8 @@ pub struct TapeCare {
     pub verification: Verification,
     /// It is to be emptied, and then written anew.
     pub repack: Option<RepackTask>,
+    /// Since when it has been out of use. `None`: it is in use, or nobody has looked yet.
+    pub out_of_use_ns: Option<i64>,
 }
 
 /// How far the verification of a tape is.
@@ -58,6 +60,10 @@ pub enum CareStep {
     },
     /// It is empty, or stays as it is.
     RepackEnded,
+    /// It was found out of use: broken, disabled, or not configured any more.
+    OutOfUse,
+    /// It was found in use again.
+    InUse,
 }
 
 impl TapeCare {
@@ -80,6 +86,8 @@ impl TapeCare {
                 });
             }
             CareStep::RepackEnded => self.repack = None,
+            CareStep::OutOfUse => self.out_of_use_ns = Some(at_ns),
+            CareStep::InUse => self.out_of_use_ns = None,
         }
     }
 }

@@ -28,7 +28,7 @@ use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::minute_meter::TransferGroup;
 use penstock_engine::{AgentReport, Assignment, AttemptKey, AttemptOutcome, Task};
 use penstock_journal::JournalReader;
-use penstock_model::{IpVersion, LinkId, Phase, Settings, Side};
+use penstock_model::{Bytes, IpVersion, LinkId, Phase, Settings, Side};
 use penstock_persistence::delegations::Delegations;
 use penstock_protocol::hosts::HostPattern;
 use penstock_protocol::http1::client::Client;
@@ -199,6 +199,11 @@ impl Progress {
         self.moved.load(Ordering::Relaxed)
     }
 
+    /// Since when it is known here.
+    pub(crate) fn ran(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     pub(crate) fn set_moved(&self, bytes: u64) {
         self.moved.store(bytes, Ordering::Relaxed);
     }
@@ -339,7 +344,7 @@ impl AgentSetup {
             Task::Copy => tokio::select! {
                 outcome = work.run(may_proceed, &reports) => match outcome {
                     // What the service cannot read of its own is no failure of the transfer.
-                    AttemptOutcome::Failed { failure, cleaned: true } if is_unreadable(&failure) => {
+                    AttemptOutcome::Failed { failure, cleaned: true, .. } if is_unreadable(&failure) => {
                         tracing::warn!(transfer = transfer.0, %failure, "an attempt will be restarted later");
                         AttemptOutcome::Dropped
                     }
@@ -405,6 +410,7 @@ impl Drop for EndReport {
         let outcome = AttemptOutcome::Failed {
             failure,
             cleaned: false,
+            moved: Bytes(0),
         };
         let report = AgentReport::Ended {
             transfer: self.transfer,

@@ -3,7 +3,7 @@
 use crate::agent::Progress;
 use penstock_decide::minute_meter::{MinuteMeter, Standing, Standings, TransferGroup};
 use penstock_engine::{AttemptOutcome, Effects, Engine};
-use penstock_model::{LinkSample, MinuteSamples, Record, Timestamp, TransferEvent};
+use penstock_model::{Bytes, LinkSample, MinuteSamples, Record, Timestamp, TransferEvent};
 use std::sync::Arc;
 
 /// The count of one leader.
@@ -50,7 +50,7 @@ impl MinuteCounter {
         }
     }
 
-    /// An attempt has ended: what it moved came to nothing, or not.
+    /// An attempt has ended; of one that was stopped no event tells what it had moved.
     pub(crate) fn take_end(
         &mut self,
         at: Timestamp,
@@ -58,14 +58,13 @@ impl MinuteCounter {
         outcome: &AttemptOutcome,
     ) {
         match outcome {
-            AttemptOutcome::Failed { .. }
-            | AttemptOutcome::Blocked { .. }
-            | AttemptOutcome::Stopped
-            | AttemptOutcome::Dropped => {
-                let (group, moved) = (progress.group(), progress.moved());
-                self.0.take_failed_bytes(at, &group, moved);
+            AttemptOutcome::Stopped | AttemptOutcome::Dropped => {
+                let (group, moved) = (progress.group(), Bytes(progress.moved()));
+                self.0.take_stopped(at, &group, moved, progress.ran());
             }
             AttemptOutcome::Landed { .. }
+            | AttemptOutcome::Failed { .. }
+            | AttemptOutcome::Blocked { .. }
             | AttemptOutcome::Unsettled
             | AttemptOutcome::Tidied
             | AttemptOutcome::Untidied { .. } => {}

@@ -577,6 +577,7 @@ mod tests {
             let failed = AttemptOutcome::Failed {
                 failure,
                 cleaned: true,
+                moved: Bytes(0),
             };
             let landed = AttemptOutcome::Landed {
                 size: Bytes(7),

@@ -123,6 +123,7 @@ fn row_seeds() -> Vec<Vec<u8>> {
             cleaned: false,
             excused: true,
             stages: false,
+            moved: Some(Bytes(7)),
         },
         TransferEvent::StageFailed {
             failure: failure(),

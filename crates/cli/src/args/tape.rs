@@ -236,16 +236,16 @@ pub struct TapeOrderArgs {
     #[arg(long)]
     pub model: Option<String>,
     /// The method.
-    #[arg(long, value_enum, default_value_t = TapePolicy::Best)]
-    pub policy: TapePolicy,
+    #[arg(long, value_enum, default_value_t = OrderPolicyArg::Best)]
+    pub policy: OrderPolicyArg,
     /// What to minimize.
-    #[arg(long, value_enum, default_value_t = TapeGoal::DriveTime)]
-    pub goal: TapeGoal,
+    #[arg(long, value_enum, default_value_t = OrderGoalArg::DriveTime)]
+    pub goal: OrderGoalArg,
 }
 
 /// How an order is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TapePolicy {
+pub enum OrderPolicyArg {
     /// In the order of the list.
     Fifo,
     /// From the beginning of the tape to its end.
@@ -268,7 +268,7 @@ pub enum TapePolicy {
 
 /// What an order is to make small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TapeGoal {
+pub enum OrderGoalArg {
     /// The drive time.
     DriveTime,
     /// The mean waiting time of requests.

@@ -7,7 +7,7 @@ mod linear;
 mod page;
 mod system;
 
-use crate::args::{TapeCommand, TapeGoal, TapeOrderArgs, TapePolicy};
+use crate::args::{OrderGoalArg, OrderPolicyArg, TapeCommand, TapeOrderArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -127,17 +127,17 @@ fn order(args: &TapeOrderArgs, output: Output) -> Result<(), CommandError> {
         )));
     }
     let goal = match args.goal {
-        TapeGoal::DriveTime => OrderGoal::DriveTime,
-        TapeGoal::MeanWait => OrderGoal::MeanWait,
+        OrderGoalArg::DriveTime => OrderGoal::DriveTime,
+        OrderGoalArg::MeanWait => OrderGoal::MeanWait,
     };
     let policy = match args.policy {
-        TapePolicy::Fifo => OrderPolicy::Fifo,
-        TapePolicy::Position => OrderPolicy::Position,
-        TapePolicy::Scan => OrderPolicy::Scan,
-        TapePolicy::NearestLocate => OrderPolicy::NearestLocate,
-        TapePolicy::NearestService => OrderPolicy::NearestService,
-        TapePolicy::Best => OrderPolicy::Best,
-        TapePolicy::EachFile | TapePolicy::SimpleDp | TapePolicy::ExactDp => {
+        OrderPolicyArg::Fifo => OrderPolicy::Fifo,
+        OrderPolicyArg::Position => OrderPolicy::Position,
+        OrderPolicyArg::Scan => OrderPolicy::Scan,
+        OrderPolicyArg::NearestLocate => OrderPolicy::NearestLocate,
+        OrderPolicyArg::NearestService => OrderPolicy::NearestService,
+        OrderPolicyArg::Best => OrderPolicy::Best,
+        OrderPolicyArg::EachFile | OrderPolicyArg::SimpleDp | OrderPolicyArg::ExactDp => {
             let what = "this --policy is for a tape without wraps; add --model linear";
             return Err(CommandError::Usage(what.to_owned()));
         }

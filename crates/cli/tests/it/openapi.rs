@@ -178,7 +178,7 @@ const WORDS: [(&[&str], &str, &str, &[&str]); 10] = [
     (&["penstock"], "WaitKind/enum", "WaitReason::|SlotPlace::|SlotBound::", &["decide/src/wording.rs"]),
     (&["penstock"], "Copied/properties/in_effect/anyOf/1/properties/because/items/enum", "StreamsReason::",
      &["model/src/streams.rs"]),
-    (&["storage"], "TapeWait/properties/code/enum", "TapeWait::|MountWait::", &["storage-element/src/nearline/wording.rs"]),
+    (&["storage"], "TapeWait/properties/code/enum", "QueueWait::|MountWait::", &["storage-element/src/nearline/wording.rs"]),
     (&["storage"], "TapeIncidentCode/enum", "HsmIncident::|TapeIncident::|DiskIncident::",
      &["storage-element/src/nearline/wording.rs"]),
 ];

@@ -53,6 +53,7 @@ fn failed(cleaned: bool) -> TransferEvent {
         cleaned,
         excused: false,
         stages: false,
+        moved: None,
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Factors {
 
 /// A factor that falls to nothing counts as a fall to this part, which takes nearly all of a drop.
 const NOTHING: f64 = 1e-9;
+/// A failed attempt that moved a smaller part of what a copied file has is no matter of bytes.
+const FAILED_PART_MIN: f64 = 0.1;
 /// Logarithms whose sum is a smaller part of their magnitudes cancel: no scale follows from them.
 const CANCELED: f64 = 0.01;
 
@@ -61,14 +63,23 @@ impl Factors {
         let seconds = f64::from(bin_seconds.max(1));
         let rate = link.copied_bytes.mean(spans)? / seconds;
         let failed = link.failed_bytes.mean(spans).map(|bytes| bytes / seconds);
+        let active = link.active.mean(spans);
+        let ended = link.failed_attempts().mean(spans);
+        let finished = link.finished_files.mean(spans);
+        // Attempts that failed before they moved much held slots: bytes do not tell what they took.
+        let files = finished.filter(|files| *files > 0.0);
+        let of_attempts = ended.filter(|ended| *ended > 0.0).zip(files);
+        let tells_of_failures = |failed: f64| {
+            of_attempts
+                .is_none_or(|(ended, files)| failed / ended >= FAILED_PART_MIN * rate / files)
+        };
+        let failed = failed.filter(|failed| tells_of_failures(*failed));
         let success = failed.map(|failed| match rate + failed > 0.0 {
             true => rate / (rate + failed),
             false => 1.0,
         });
-        let active = link.active.mean(spans);
-        let ended = link.failed_attempts().mean(spans);
         let moving_share = (|| {
-            let attempts = link.finished_files.mean(spans)? + ended.unwrap_or(0.0);
+            let attempts = finished? + ended.unwrap_or(0.0);
             let slot_seconds = active.filter(|active| *active > 0.0)? * seconds;
             let idle = attempts * link.overhead_seconds.mean(spans)? / slot_seconds;
             // Slots that ended within the bin were in no sample of it: more overhead than time is a rounding.
@@ -231,7 +242,10 @@ pub fn falls(parts: &[Part]) -> Vec<(&Part, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::signals::{FailureGroup, Series};
+    use penstock_model::{Errno, Phase, Side};
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn factors(rate: f64, limit: f64, active: f64) -> Factors {
         Factors {
@@ -268,6 +282,27 @@ mod tests {
                 &[Factor::StageRate, Factor::MovingShare, Factor::Success]
             ]
         );
+    }
+
+    #[test]
+    fn failures_that_moved_next_to_nothing_are_told_with_the_rate_of_slots() {
+        let success = |failed: f64| {
+            let group = FailureGroup::new(Side::Source, Phase::Transfer, Errno::EIO, "");
+            let link = LinkSignals {
+                copied_bytes: Series::constant(100.0, 4),
+                failed_bytes: Series::constant(failed, 4),
+                finished_files: Series::constant(10.0, 4),
+                failures: BTreeMap::from([(group, Series::constant(5.0, 4))]),
+                ..LinkSignals::default()
+            };
+            let spans = 0..4;
+            Factors::of(&link, 1, std::slice::from_ref(&spans))
+                .expect("bytes are known")
+                .success
+        };
+        assert_eq!(success(0.0), None);
+        assert_eq!(success(4.0), None);
+        assert_eq!(success(50.0), Some(100.0 / 150.0));
     }
 
     #[test]

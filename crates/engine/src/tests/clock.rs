@@ -39,6 +39,7 @@ fn a_back_off_does_not_stand_still_when_the_clock_goes_back() {
     let failed = AttemptOutcome::Failed {
         failure: failure(Retry::Later),
         cleaned: true,
+        moved: Bytes(0),
     };
     world.end(transfer, failed);
     assert_eq!(world.nth_agent(0), None, "it backs off");
@@ -69,6 +70,7 @@ fn agents_are_told_since_when_the_clock_has_gone_as_time_passes() {
         let failed = AttemptOutcome::Failed {
             failure: failure(Retry::Never),
             cleaned: true,
+            moved: Bytes(0),
         };
         world.end(transfer, failed);
     }

@@ -41,6 +41,7 @@ fn links_that_a_user_invents_are_forgotten_and_those_in_use_are_not() {
     let failed = |retry| AttemptOutcome::Failed {
         failure: failure(retry),
         cleaned: true,
+        moved: Bytes(0),
     };
     world.end(first, failed(Retry::Later));
     for number in 0..LINKS {

@@ -448,6 +448,7 @@ impl Fleet {
                 let outcome = AttemptOutcome::Failed {
                     failure: failure(Retry::Later),
                     cleaned: true,
+                    moved: Bytes(0),
                 };
                 self.end(node, nth, outcome);
             }

@@ -90,6 +90,14 @@ fn what_arrives_while_its_transfer_is_canceled_does_not_stay() {
     world.check_record();
 }
 
+fn blocked(until: Timestamp) -> AttemptOutcome {
+    AttemptOutcome::Blocked {
+        failure: failure(Retry::Later),
+        until,
+        moved: Bytes(0),
+    }
+}
+
 #[test]
 fn an_attempt_that_meets_an_earlier_copy_of_its_own_costs_no_retry_as_long_as_that_may_run() {
     let mut world = World::new();
@@ -108,8 +116,7 @@ fn an_attempt_that_meets_an_earlier_copy_of_its_own_costs_no_retry_as_long_as_th
                 replaces: false,
             },
         }));
-        let failure = failure(Retry::Later);
-        world.end(transfer, AttemptOutcome::Blocked { failure, until });
+        world.end(transfer, blocked(until));
         let entry = &world.engine.transfers[&transfer];
         let TransferState::Submitted {
             failures,
@@ -128,8 +135,7 @@ fn an_attempt_that_meets_an_earlier_copy_of_its_own_costs_no_retry_as_long_as_th
     assert!(attempts < 60, "{attempts} attempts in two hours");
     // After that it is a failure like others.
     for _ in 0..20 {
-        let failure = failure(Retry::Later);
-        world.end(transfer, AttemptOutcome::Blocked { failure, until });
+        world.end(transfer, blocked(until));
         world.sleep(3600);
     }
     assert!(!world.engine.transfers.contains_key(&transfer));

@@ -760,6 +760,7 @@ fn a_copy_that_timed_out_is_staged_again_before_the_next_try() {
         AttemptOutcome::Failed {
             failure: timed_out,
             cleaned,
+            moved: Bytes(0),
         },
     );
     assert_eq!(states(&world, job), ["STAGING"]);

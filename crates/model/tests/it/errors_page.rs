@@ -132,7 +132,6 @@ const NOT_NAMED_IN_TESTS: [(&str, &[&str]); 5] = [
     (
         "a disk has to fail, hang or fill up: tests/faults looks at the files then",
         &[
-            "disk-failed",
             "disk-stalled",
             "pool-failing",
             "file-unreadable",

@@ -142,6 +142,7 @@ fn two_hours() -> Story {
             };
             let detail = format!("no space left for file {transfer}");
             let event = match transfer % 3 == 2 && second > 3600 {
+                true if second % 2 == 0 => stories::failed_on_disk(1, moved),
                 true => stories::failed(1, &detail, None),
                 false => stories::landed(1, moved, report),
             };

@@ -126,6 +126,99 @@ fn a_time_in_which_the_service_did_not_run_is_told_apart_from_one_without_work()
 }
 
 #[test]
+fn bytes_that_come_to_nothing_are_no_rate_of_copies() {
+    let link = stories::link("a", "b");
+    let mut story = Story::default();
+    for second in 1..=3600 {
+        story.sample(second * 1000, link.clone(), 200_000_000, (10, 10, 40));
+    }
+    // A file in ten seconds; for half an hour two of three fail when all of their bytes have moved.
+    for (number, second) in (0..3590).step_by(10).enumerate() {
+        let (transfer, end) = (number as u64, second * 1000 + 9_900);
+        let fails = (1200..3000).contains(&second) && number % 3 > 0;
+        story.tell(second * 1000, transfer, stories::started(1));
+        let event = match fails {
+            true => stories::failed_on_disk(1, 2_000_000_000),
+            false => stories::landed(1, 2_000_000_000, MoverReport::default()),
+        };
+        story.tell(end, transfer, event);
+    }
+    let mut signals = RecordSignals::new(Timestamp(START), 60, 60);
+    let samples = story.samples.iter();
+    samples.for_each(|sample| signals.take_sample(sample));
+    let entries = story.entries.iter();
+    entries.for_each(|entry| signals.take_entry(entry, &link));
+    let signals = signals.finish();
+    let of_link = &signals.links[&link];
+    assert_eq!(of_link.failed_bytes.at(10), Some(0.0));
+    assert_eq!(of_link.failed_bytes.at(30), Some(8_000_000_000.0));
+    let moved = of_link.moved_bytes();
+    assert!((0..60).all(|bin| moved.at(bin) == Some(12_000_000_000.0)));
+    let told = explain(&signals, &[link]);
+    let causes: Vec<Cause> = told[0].causes.iter().map(|named| named.cause).collect();
+    assert_eq!(causes, [Cause::DestinationErrors], "{told:?}");
+}
+
+#[test]
+fn bytes_of_a_failed_attempt_are_taken_out_of_the_time_in_which_it_ran() {
+    let link = stories::link("a", "b");
+    let mut story = Story::default();
+    // From the half of the second minute to the end of the fourth.
+    story.tell(90_000, 1, stories::started(1));
+    story.tell(239_999, 1, stories::failed_on_disk(1, 1_500_000));
+    for second in 1..=300 {
+        story.sample(second * 1000, link.clone(), 20_000, (2, 10, 0));
+    }
+    let told = five_minutes(&story, None);
+    let of_link = &told.links[&link];
+    let failed = |bin| of_link.failed_bytes.at(bin).expect("known").round();
+    let all: Vec<f64> = (0..5).map(failed).collect();
+    assert_eq!(all, [0.0, 500_000.0, 500_000.0, 500_000.0, 0.0]);
+    assert_eq!(of_link.copied_bytes.at(2), Some(700_000.0));
+    // What is said of more than moved takes no more than that.
+    story.tell(290_000, 2, stories::started(1));
+    story.tell(299_000, 2, stories::failed_on_disk(1, 9_000_000));
+    let told = five_minutes(&story, None);
+    let of_link = &told.links[&link];
+    assert_eq!(of_link.copied_bytes.at(4), Some(0.0));
+    assert_eq!(of_link.failed_bytes.at(4), Some(1_200_000.0));
+}
+
+#[test]
+fn failed_bytes_of_minutes_that_do_not_tell_how_long_attempts_ran_are_left_where_they_are() {
+    let link = stories::link("a", "b");
+    let told = |failed_byte_seconds| {
+        let mut signals = RecordSignals::new(Timestamp(START), 60, 5);
+        for minute in 0..5 {
+            let from = START + minute * 60_000;
+            let fails = minute == 3;
+            let sums = MinuteSums {
+                samples: 60,
+                moved_bytes: 6_000,
+                failed_bytes: if fails { 5_000 } else { 0 },
+                failed_byte_seconds: if fails { failed_byte_seconds } else { 0 },
+                ..MinuteSums::default()
+            };
+            let row = MinuteRow {
+                key: MinuteKey::Link(link.clone()),
+                sums,
+                failures: Vec::new(),
+            };
+            let minute = MinuteSamples {
+                from: Timestamp(from),
+                to: Timestamp(from + 60_000),
+                rows: vec![row],
+            };
+            signals.take_minute(&minute, |_, _| true);
+        }
+        signals.finish().links[&link].copied_bytes.at(3)
+    };
+    assert_eq!(told(0), Some(6_000.0));
+    // Less than a minute of running.
+    assert_eq!(told(50_000), Some(1_000.0));
+}
+
+#[test]
 fn a_service_that_stopped_within_the_first_second_of_a_minute_is_told_apart_too() {
     let links = ["b", "c", "d"].map(|end| stories::link("a", end));
     let mut signals = RecordSignals::new(Timestamp(START), 60, 60);

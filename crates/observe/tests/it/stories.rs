@@ -101,7 +101,23 @@ pub fn failed(attempt: u32, detail: &str, retry_at: Option<i64>) -> TransferEven
         cleaned: true,
         excused: false,
         stages: false,
+        moved: None,
     }
+}
+
+/// The same of an attempt that had moved so many bytes when its destination's disk failed.
+pub fn failed_on_disk(attempt: u32, moved: u64) -> TransferEvent {
+    let mut event = failed(attempt, "the disk failed", None);
+    if let TransferEvent::AttemptFailed {
+        failure,
+        moved: lost,
+        ..
+    } = &mut event
+    {
+        failure.errno = Errno::EIO;
+        *lost = Some(Bytes(moved));
+    }
+    event
 }
 
 /// Fifty files of 1 GB, as Glasgow sent them to Edinburgh.

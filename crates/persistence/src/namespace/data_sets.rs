@@ -2,7 +2,7 @@
 //! system has made of it. Counts of a data set are sums over the rows of its files, so that none disagrees with a listing.
 
 use super::connection::{bounded, signed, stored, unsigned};
-use super::read::archival_of;
+use super::read::{IS_AWAITED, archival_of};
 use super::{EntryId, Namespace, NamespaceError};
 use penstock_model::{Archival, Bytes, Timestamp, UserName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -354,10 +354,10 @@ impl Namespace {
 
 fn sum_up(connection: &Connection, set: &mut StoredDataSet) -> rusqlite::Result<()> {
     let mut query = connection.prepare_cached(
-        "SELECT archival, count(*), sum(size_bytes), count(pool),
+        &format!("SELECT archival, count(*), sum(size_bytes), count(pool),
                 max((SELECT max(at_ms) FROM tape_copy WHERE tape_copy.entry = entry.id)),
-                sum(EXISTS (SELECT 1 FROM stage_file WHERE stage_file.entry = entry.id AND state < 2))
-         FROM data_set_file JOIN entry ON entry.id = data_set_file.entry WHERE data_set = ?1 GROUP BY archival",
+                sum(EXISTS (SELECT 1 FROM stage_file WHERE stage_file.entry = entry.id AND {IS_AWAITED}))
+         FROM data_set_file JOIN entry ON entry.id = data_set_file.entry WHERE data_set = ?1 GROUP BY archival"),
     )?;
     let mut rows = query.query([signed(set.id)])?;
     while let Some(row) = rows.next()? {

@@ -5,7 +5,7 @@
 //! record has the next number of a sequence that the namespace counts in its transactions, so that a log that has missed
 //! something is known by its last number. Every line carries a checksum; the last one may be torn.
 
-use super::{DeadProperty, EntryId, TapeCopy};
+use super::{DeadProperty, EntryId, TapeCopyUri};
 use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -38,7 +38,7 @@ pub(super) enum DirectoryRecord {
     /// There is a file on tape, whether or not it is on disk, too.
     OnTape {
         file: FileEntry,
-        copies: Vec<TapeCopy>,
+        copies: Vec<TapeCopyUri>,
     },
     /// The file with the right label has taken the place of another one.
     Published {
@@ -65,7 +65,7 @@ pub(super) enum DirectoryRecord {
         file: TrashedFile,
         /// Those on tape, as a snapshot tells them; of a file that has become trash since the records before tell them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        copies: Vec<TapeCopy>,
+        copies: Vec<TapeCopyUri>,
     },
     /// All properties that clients keep with an entry.
     Properties {

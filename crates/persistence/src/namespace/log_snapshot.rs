@@ -4,7 +4,7 @@
 use super::connection::unsigned;
 use super::directory_log::{DirectoryEntry, DirectoryRecord, FileEntry, LOG_VERSION, write_line};
 use super::nearline::copies_of;
-use super::read::{archival_of, checksums_of};
+use super::read::{CACHED, archival_of, checksums_of};
 use super::{EntryId, property, schema, trash};
 use penstock_model::{Archival, Bytes, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, OpenFlags};
@@ -102,8 +102,8 @@ impl Snapshots {
         });
         out.records = 0;
         let mut query = snapshot.prepare(
-            "SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, properties, labelled, archival
-             FROM entry WHERE kind = 0 OR archival = 2 OR (pool = ?1 AND (labelled = 0 OR properties = 1))",
+            &format!("SELECT id, parent, name, kind, size_bytes, modified_ms, created_ms, owner, properties, labelled, archival
+             FROM entry WHERE kind = 0 OR archival = {CACHED} OR (pool = ?1 AND (labelled = 0 OR properties = 1))"),
         )?;
         let mut rows = query.query([self.pool.as_str()])?;
         while let Some(row) = rows.next()? {

@@ -5,6 +5,8 @@
 
 mod budget;
 mod held;
+mod stage_begin;
+mod stage_columns;
 mod staging;
 
 pub use staging::{FileAwaiter, RememberedFailure, StoredStageRequest};
@@ -15,7 +17,7 @@ use super::data_sets;
 use super::directory_log::{DirectoryRecord, FileEntry, TrashedFile};
 use super::inspection::path_or_directory_of;
 use super::nearline_change::NearlineChange;
-use super::read::{archival_of, checksums_of, stored_archival};
+use super::read::{CACHED, DISK_ONLY, PRECIOUS, archival_of, checksums_of, stored_archival};
 use super::{
     ChangeError, ChangeRefusal, DeadProperty, EntryId, Namespace, NamespaceError, property,
 };
@@ -31,7 +33,7 @@ pub const TAPE_REMOVAL_USUAL: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// A copy on tape.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TapeCopy {
+pub struct TapeCopyUri {
     /// As the tape system names it.
     pub uri: String,
     pub at: Timestamp,
@@ -46,11 +48,11 @@ pub struct FileOnTape {
     pub owner: Option<UserName>,
     pub created: Timestamp,
     pub properties: Vec<DeadProperty>,
-    pub copies: Vec<TapeCopy>,
+    pub copies: Vec<TapeCopyUri>,
 }
 
 impl FileOnTape {
-    pub(super) fn new(told: &FileEntry, copies: Vec<TapeCopy>) -> FileOnTape {
+    pub(super) fn new(told: &FileEntry, copies: Vec<TapeCopyUri>) -> FileOnTape {
         FileOnTape {
             id: told.id,
             size: told.size,
@@ -82,7 +84,7 @@ pub struct TapeFile {
     /// Where it is on disk.
     pub pool: Option<PoolName>,
     pub archival: Archival,
-    pub copies: Vec<TapeCopy>,
+    pub copies: Vec<TapeCopyUri>,
 }
 
 /// A file, and who waits for it.
@@ -92,12 +94,12 @@ pub struct RecallState {
     /// One of those who wait for it; `None`: nobody waits.
     pub awaited: Option<FileAwaiter>,
     /// `None`: it is gone.
-    pub file: Option<RecallFile>,
+    pub file: Option<RecallFacts>,
 }
 
 /// What of a file decides whether it is to be brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecallFile {
+pub struct RecallFacts {
     pub size: Bytes,
     /// Where it is on disk.
     pub pool: Option<PoolName>,
@@ -125,9 +127,12 @@ impl Batch<'_> {
                 Ok(ChangeReport::default())
             }
             NearlineChange::Archived { file, uris, at } => self.archived(*file, uris, *at),
-            NearlineChange::CopyMoved { file, from, to, at } => {
-                self.copy_moved(*file, (from, to), *at)
-            }
+            NearlineChange::CopyMade {
+                file,
+                uri,
+                instead_of,
+                at,
+            } => self.copy_made(*file, (uri, instead_of.as_deref()), *at),
             NearlineChange::ReenterOnTape { file, to, at } => self.reenter_on_tape(file, to, *at),
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
             NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
@@ -151,8 +156,10 @@ impl Batch<'_> {
                 staging::start(self.connection, *file, *at)?;
                 Ok(ChangeReport::default())
             }
-            NearlineChange::RecallDelayed { file, problem } => {
-                staging::delay(self.connection, *file, problem)?;
+            NearlineChange::RecallDelayed { files, problem } => {
+                for file in files {
+                    staging::delay(self.connection, *file, problem)?;
+                }
                 Ok(ChangeReport::default())
             }
             NearlineChange::Stage(request) => {
@@ -221,7 +228,7 @@ impl Batch<'_> {
         let Some(found) = tape_file(self.connection, file)? else {
             return self.archived_in_vain(file, uris, at);
         };
-        let copies = uris.iter().cloned().map(|uri| TapeCopy { uri, at });
+        let copies = uris.iter().cloned().map(|uri| TapeCopyUri { uri, at });
         self.insert_copies(file, &copies.collect::<Vec<_>>())?;
         self.connection
             .prepare_cached("UPDATE entry SET archival = ?2 WHERE id = ?1")?
@@ -239,8 +246,8 @@ impl Batch<'_> {
     }
 
     /// Refused when another file has one of them: at most one of the two is there.
-    fn insert_copies(&self, file: EntryId, copies: &[TapeCopy]) -> Result<(), ChangeError> {
-        for TapeCopy { uri, .. } in copies {
+    fn insert_copies(&self, file: EntryId, copies: &[TapeCopyUri]) -> Result<(), ChangeError> {
+        for TapeCopyUri { uri, .. } in copies {
             if let Some(other) = self.other_file_with(uri, file)? {
                 let uri = uri.clone();
                 return Err(ChangeRefusal::CopyOfAnother { uri, other }.into());
@@ -317,28 +324,45 @@ impl Batch<'_> {
         Ok(ChangeReport::default())
     }
 
-    /// The copy of before is forgotten, not removed: whoever has moved it knows that its tape is emptied.
-    fn copy_moved(&mut self, file: EntryId, (from, to): (&str, &str), at: Timestamp) -> Outcome {
+    /// The copy of before is forgotten, not removed: whoever has moved it knows that its tape is emptied, or cannot be read.
+    fn copy_made(
+        &mut self,
+        file: EntryId,
+        (uri, instead_of): (&str, Option<&str>),
+        at: Timestamp,
+    ) -> Outcome {
         let found = tape_file(self.connection, file)?;
         let has = |uri: &str| {
             let copies = found.as_ref().map_or(&[][..], |found| &found.copies);
             copies.iter().any(|copy| copy.uri == uri)
         };
-        if has(to) {
+        if has(uri) {
             return Ok(ChangeReport::default());
         }
-        let Some(found) = found.as_ref().filter(|_| has(from)) else {
-            self.owe_removal_of(to, (file, &NamespacePath::root(), Bytes(0)), at)?;
+        let is_needed = |found: &&TapeFile| match instead_of {
+            Some(old) => has(old),
+            None => found.archival == Archival::Cached,
+        };
+        let Some(found) = found.as_ref().filter(is_needed) else {
+            self.owe_removal_of(uri, (file, &NamespacePath::root(), Bytes(0)), at)?;
             return Ok(ChangeReport::default());
         };
-        self.connection
-            .prepare_cached(
-                "UPDATE tape_copy SET uri = ?3, at_ms = ?4 WHERE entry = ?1 AND uri = ?2",
-            )?
-            .execute(params![stored(file), from, to, at.0])?;
+        let make = match instead_of {
+            Some(_) => "UPDATE tape_copy SET uri = ?3, at_ms = ?4 WHERE entry = ?1 AND uri = ?2",
+            None => {
+                "INSERT INTO tape_copy (entry, number, uri, at_ms)
+                 SELECT ?1, coalesce(MAX(number) + 1, 0), ?3, ?4 FROM tape_copy WHERE entry = ?1"
+            }
+        };
+        self.connection.prepare_cached(make)?.execute(params![
+            stored(file),
+            instead_of,
+            uri,
+            at.0
+        ])?;
         self.connection
             .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?
-            .execute([to])?;
+            .execute([uri])?;
         let told = ToldEntry::new(EntryChange::Archiving, file, &found.path);
         self.tell_ledger(told.with_data(found.size, found.pool.as_ref()).made_at(at));
         let file_entry = self.file_entry(file)?;
@@ -547,11 +571,14 @@ fn tape_file(connection: &Connection, file: EntryId) -> rusqlite::Result<Option<
         .optional()
 }
 
-pub(super) fn copies_of(connection: &Connection, file: EntryId) -> rusqlite::Result<Vec<TapeCopy>> {
+pub(super) fn copies_of(
+    connection: &Connection,
+    file: EntryId,
+) -> rusqlite::Result<Vec<TapeCopyUri>> {
     let mut query = connection
         .prepare_cached("SELECT uri, at_ms FROM tape_copy WHERE entry = ?1 ORDER BY number")?;
     let rows = query.query_map([stored(file)], |row| {
-        Ok(TapeCopy {
+        Ok(TapeCopyUri {
             uri: row.get(0)?,
             at: Timestamp(row.get(1)?),
         })
@@ -579,14 +606,14 @@ impl Namespace {
     /// What decides whether each of these files is to be brought, in their order, as it is at one time.
     pub fn recall_states(&self, files: &[EntryId]) -> Result<Vec<RecallState>, NamespaceError> {
         self.readers.with(|connection| {
-            let mut awaited = connection.prepare_cached(staging::AWAITED_BY)?;
+            let mut awaited = connection.prepare_cached(&staging::awaited_by_sql())?;
             let mut find = connection.prepare_cached(
                 "SELECT size_bytes, pool, archival FROM entry WHERE id = ?1 AND kind = 1",
             )?;
             let state = |id: &EntryId| {
                 let awaiter = awaited.query_row([stored(*id)], staging::awaiter_of_row);
                 let file = find.query_row([stored(*id)], |row| {
-                    Ok(RecallFile {
+                    Ok(RecallFacts {
                         size: Bytes(unsigned(row.get(0)?)),
                         pool: row.get::<_, Option<String>>(1)?.map(PoolName::new),
                         archival: archival_of(row.get(2)?),
@@ -613,7 +640,7 @@ impl Namespace {
         limit: usize,
     ) -> Result<Vec<TapeFile>, NamespaceError> {
         let sql = format!(
-            "SELECT {FILE_COLUMNS} FROM entry WHERE archival = 1 AND id > ?1 ORDER BY id LIMIT ?2"
+            "SELECT {FILE_COLUMNS} FROM entry WHERE archival = {PRECIOUS} AND id > ?1 ORDER BY id LIMIT ?2"
         );
         self.tape_files(&sql, params![stored(after), bounded(limit)])
     }
@@ -627,7 +654,7 @@ impl Namespace {
         limit: usize,
     ) -> Result<Vec<TapeFile>, NamespaceError> {
         let sql = format!(
-            "SELECT {FILE_COLUMNS} FROM entry WHERE pool = ?1 AND archival = 2 AND id > ?2
+            "SELECT {FILE_COLUMNS} FROM entry WHERE pool = ?1 AND archival = {CACHED} AND id > ?2
              AND NOT EXISTS (SELECT 1 FROM stage_file WHERE stage_file.entry = entry.id AND pin_until_ms > ?3)
              ORDER BY id LIMIT ?4"
         );
@@ -655,9 +682,11 @@ impl Namespace {
     /// Bytes on disk of files that are on tape, or are to be put there. Reads as many rows of an index as there are such files.
     pub fn tape_bytes_on_disk(&self) -> Result<Bytes, NamespaceError> {
         self.readers.with(|connection| {
-            let sql = "SELECT coalesce(sum(size_bytes), 0) FROM entry INDEXED BY tape_file_on_disk
-                       WHERE archival > 0 AND pool IS NOT NULL";
-            let bytes = connection.query_row(sql, [], |row| row.get(0))?;
+            let sql = format!(
+                "SELECT coalesce(sum(size_bytes), 0) FROM entry INDEXED BY tape_file_on_disk
+                 WHERE archival > {DISK_ONLY} AND pool IS NOT NULL"
+            );
+            let bytes = connection.query_row(&sql, [], |row| row.get(0))?;
             Ok(Bytes(unsigned(bytes)))
         })
     }

@@ -21,13 +21,14 @@ pub enum NearlineChange {
         uris: Vec<String>,
         at: Timestamp,
     },
-    /// A copy on tape has another place, durably. When the file, or its copy at the place of before, is gone by now, the new copy is
-    /// to be removed.
-    CopyMoved {
+    /// A file that is on tape has a further copy there, durably. When it is gone by now, or the copy of before is, the new one is to be
+    /// removed.
+    CopyMade {
         file: EntryId,
-        /// As the tape system names the copy of before, and the new one.
-        from: String,
-        to: String,
+        /// As the tape system names the new copy,
+        uri: String,
+        /// and the one in whose place it is; `None`: it is beside those that there are.
+        instead_of: Option<String>,
         at: Timestamp,
     },
     /// Makes a file visible that is on tape and on no disk, and of which the namespace knew nothing any more. Refused when it knows
@@ -72,9 +73,9 @@ pub enum NearlineChange {
     OnDisk { files: Vec<EntryId>, at: Timestamp },
     /// Its recall has begun.
     RecallStarted { file: EntryId, at: Timestamp },
-    /// Its recall cannot begin yet: whoever waits for it is told what for.
+    /// Their recalls cannot begin yet: whoever waits for them is told what for.
     RecallDelayed {
-        file: EntryId,
+        files: Vec<EntryId>,
         problem: StageProblem,
     },
     /// Somebody asks for files.
@@ -120,62 +121,52 @@ impl NearlineChange {
                 records.len()
             }
             NearlineChange::ForgetRemovals(uris) => uris.len(),
-            NearlineChange::OnDisk { files, .. } => files.len(),
+            NearlineChange::OnDisk { files, .. } | NearlineChange::RecallDelayed { files, .. } => {
+                files.len()
+            }
             NearlineChange::JoinDataSets { joins, .. } => joins.len(),
             NearlineChange::Archived { .. }
             | NearlineChange::Evict { .. }
             | NearlineChange::LoseDiskCopy { .. }
-            | NearlineChange::CopyMoved { .. }
+            | NearlineChange::CopyMade { .. }
             | NearlineChange::ReenterOnTape { .. }
             | NearlineChange::Recalled { .. }
             | NearlineChange::RecallFailed { .. }
-            | NearlineChange::RecallStarted { .. }
-            | NearlineChange::RecallDelayed { .. } => 1,
+            | NearlineChange::RecallStarted { .. } => 1,
         }
     }
 }
 
 /// How far a file of a stage request is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StageFileState {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StageProgress {
     /// It waits for its turn.
-    Submitted,
+    Waiting {
+        /// When it began to be read, if a try was in vain, or its copy on disk was lost again.
+        begun: Option<Timestamp>,
+        /// Beside its turn.
+        waits_for: Option<StageProblem>,
+    },
     /// It is being read from tape.
-    Started,
+    Started { at: Timestamp },
     /// It is on disk, or was.
-    Completed,
-    Failed,
+    OnDisk {
+        begun: Option<Timestamp>,
+        since: Timestamp,
+        /// `None`: it was let go, or its time is over.
+        pinned_until: Option<Timestamp>,
+    },
+    /// It will not come.
+    Failed {
+        begun: Option<Timestamp>,
+        problem: StageProblem,
+        at: Timestamp,
+    },
     /// Whoever asked no longer wanted it, and it was not on disk.
-    Cancelled,
-}
-
-impl StageFileState {
-    /// In the order in which they are stored; the first two are no ends.
-    const ALL: [StageFileState; 5] = [
-        StageFileState::Submitted,
-        StageFileState::Started,
-        StageFileState::Completed,
-        StageFileState::Failed,
-        StageFileState::Cancelled,
-    ];
-
-    pub(super) fn stored(self) -> i64 {
-        let place = StageFileState::ALL.iter().position(|one| *one == self);
-        place
-            .and_then(|place| i64::try_from(place).ok())
-            .unwrap_or(0)
-    }
-
-    pub(super) fn of_stored(place: i64) -> StageFileState {
-        let place = usize::try_from(place).unwrap_or(0);
-        let state = StageFileState::ALL.get(place).copied();
-        state.unwrap_or(StageFileState::Failed)
-    }
-
-    /// Nothing more becomes of it.
-    pub fn is_end(self) -> bool {
-        !matches!(self, StageFileState::Submitted | StageFileState::Started)
-    }
+    Canceled {
+        begun: Option<Timestamp>,
+        at: Timestamp,
+    },
 }
 
 /// One file of a request.
@@ -183,17 +174,11 @@ impl StageFileState {
 pub struct StagedFile {
     /// As it was asked for.
     pub path: String,
-    /// `None`: there is no such file, and the state is `Failed`.
+    /// `None`: there is no such file, or nobody may have it on disk.
     pub entry: Option<EntryId>,
     /// How long it shall stay on disk.
     pub pin: Duration,
-    /// Until when it stays, once it is on disk; `None`: it is not, or was let go.
-    pub pinned_until: Option<Timestamp>,
-    pub state: StageFileState,
-    /// Why it will not come; or, while it waits, what it waits for beside its turn.
-    pub problem: Option<StageProblem>,
-    pub started: Option<Timestamp>,
-    pub finished: Option<Timestamp>,
+    pub progress: StageProgress,
     /// What it is wanted for, in the words of whoever asked.
     pub activity: Option<String>,
 }
@@ -201,7 +186,11 @@ pub struct StagedFile {
 impl StagedFile {
     /// It waits, or its pin has not ended: it counts against what its user and its VO may keep on disk.
     pub(super) fn is_held(&self) -> bool {
-        !self.state.is_end() || self.pinned_until.is_some()
+        match &self.progress {
+            StageProgress::Waiting { .. } | StageProgress::Started { .. } => true,
+            StageProgress::OnDisk { pinned_until, .. } => pinned_until.is_some(),
+            StageProgress::Failed { .. } | StageProgress::Canceled { .. } => false,
+        }
     }
 }
 
@@ -239,5 +228,18 @@ pub struct NewStageRequest {
     pub quota: PinQuota,
     /// Pools that do not answer: what they hold is waited for.
     pub pools_away: Vec<PoolName>,
-    pub files: Vec<StagedFile>,
+    pub files: Vec<RequestedFile>,
+}
+
+/// One file of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestedFile {
+    /// As it is asked for.
+    pub path: String,
+    /// The file, or why there is nothing to wait for.
+    pub found: Result<EntryId, StageProblem>,
+    /// How long it shall stay on disk.
+    pub pin: Duration,
+    /// What it is wanted for, in the words of whoever asks.
+    pub activity: Option<String>,
 }

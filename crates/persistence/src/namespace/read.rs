@@ -332,6 +332,14 @@ pub(super) fn archival_of(place: i64) -> Archival {
     Archival::ALL.get(place).copied().unwrap_or_default()
 }
 
+/// What [`stored_archival`] says, for SQL.
+pub(super) const DISK_ONLY: i64 = 0;
+pub(super) const PRECIOUS: i64 = 1;
+pub(super) const CACHED: i64 = 2;
+
+/// In SQL: somebody waits for the file of a row of `stage_file`. As the index of such rows has it.
+pub(super) const IS_AWAITED: &str = "state < 2";
+
 /// See [`archival_of`].
 pub(super) fn stored_archival(archival: Archival) -> i64 {
     let place = Archival::ALL.iter().position(|one| *one == archival);
@@ -423,6 +431,14 @@ pub(super) fn usage_by_pool(
 mod tests {
     use super::*;
     use crate::namespace::Namespace;
+
+    #[test]
+    fn numbers_in_sql_are_those_of_the_column() {
+        let all = [Archival::DiskOnly, Archival::Precious, Archival::Cached];
+        assert_eq!(all.map(stored_archival), [DISK_ONLY, PRECIOUS, CACHED]);
+        assert_eq!(all.map(|one| archival_of(stored_archival(one))), all);
+        assert_eq!(Archival::ALL.len(), all.len());
+    }
 
     #[test]
     fn a_page_that_the_disk_cannot_read_is_an_error_and_no_signal() {

@@ -12,7 +12,7 @@ use super::read::{by_name, stored_archival};
 pub use super::replay::PoolLogs;
 use super::replay::{FileState, FileStates};
 use super::schema::POOL_KEY;
-use super::{EntryId, GapCause, TapeCopy, property, schema, trash};
+use super::{EntryId, GapCause, TapeCopyUri, property, schema, trash};
 use penstock_clock::wall_clock;
 use penstock_model::{Archival, Bytes, Checksum, NamespacePath, PoolName, Timestamp, UserName};
 use rusqlite::{Connection, params};
@@ -105,7 +105,7 @@ pub struct Rebuild {
     pools: BTreeMap<PoolName, FileStates>,
     /// What logs tell of files on tape that were not met in a pool yet.
     on_tape: HashMap<EntryId, FileState>,
-    tape_copies: HashMap<EntryId, Vec<TapeCopy>>,
+    tape_copies: HashMap<EntryId, Vec<TapeCopyUri>>,
     /// Directories that are in place.
     directories: HashSet<EntryId>,
     /// Files of which a record says that they are where they are: which record.

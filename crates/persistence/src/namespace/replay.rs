@@ -7,7 +7,7 @@
 use super::directory_log::{
     DIRECTORY_LOG, DirectoryEntry, DirectoryRecord, FileEntry, LogCondition, TrashedFile, read_log,
 };
-use super::{DeadProperty, EntryId, TapeCopy};
+use super::{DeadProperty, EntryId, TapeCopyUri};
 use penstock_model::{Checksum, PoolName, Timestamp};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -25,7 +25,7 @@ pub struct PoolLogs {
     /// Files on tape, whichever pool has them on disk.
     pub(super) on_tape: HashMap<EntryId, FileState>,
     /// Copies on tape, those of trash included.
-    pub(super) tape_copies: HashMap<EntryId, Vec<TapeCopy>>,
+    pub(super) tape_copies: HashMap<EntryId, Vec<TapeCopyUri>>,
     pub(super) pools: BTreeMap<PoolName, FileStates>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct FileState {
 struct ReplayState {
     directories: BTreeMap<EntryId, DirectoryEntry>,
     files: FileStates,
-    tape_copies: HashMap<EntryId, Vec<TapeCopy>>,
+    tape_copies: HashMap<EntryId, Vec<TapeCopyUri>>,
 }
 
 impl ReplayState {

@@ -1123,12 +1123,21 @@ fn a_namespace_of_the_tenth_version_is_read_and_raised() {
         lab.restart();
         let request = lab.namespace().stage_request(&StageRequestId::new("r"));
         let files = request.expect("readable").expect("kept").files;
-        assert_eq!(files[0].problem, None);
-        let problem = files[1].problem.as_ref().expect("kept");
-        assert_eq!(
-            (problem.code, &*problem.text),
-            (ProblemCode::TapeFailed, "/gone does not exist")
-        );
+        let on_disk = StageProgress::OnDisk {
+            begun: Some(Timestamp(1)),
+            since: Timestamp(1),
+            pinned_until: Some(Timestamp(9_795_241_992_000)),
+        };
+        assert_eq!(files[0].progress, on_disk);
+        let failed = StageProgress::Failed {
+            begun: None,
+            problem: StageProblem {
+                code: ProblemCode::TapeFailed,
+                text: "/gone does not exist".to_owned(),
+            },
+            at: Timestamp(1),
+        };
+        assert_eq!(files[1].progress, failed);
         let held = lab.namespace().held_by_user(&UserName::new("alice"));
         assert_eq!(held.expect("readable").0, 1);
         let counted = rusqlite::Connection::open(lab.file()).expect("opened");

@@ -11,7 +11,7 @@ use penstock_observe::pool_signals::PoolFold;
 use penstock_tape::drive_pool::DriveState;
 use penstock_tape::live_set::LiveSet;
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::record::Record;
+use penstock_tape::record::{DriveRecord, Record};
 use penstock_tape::request::FileId;
 use penstock_tape::request_engine::Effect;
 use std::collections::BTreeMap;
@@ -49,15 +49,12 @@ impl BinSamples {
                 }
                 Effect::Persist(records) => {
                     for record in records {
-                        match record {
-                            Record::ReadBegun { over_bytes, .. } => {
-                                add(&mut sample.read_bytes, *over_bytes);
-                            }
-                            Record::ReadEnded { file, .. } => {
-                                sample.recalled_files += 1;
-                                sample.recalled_bytes += self.sizes.get(file).unwrap_or(&0);
-                            }
-                            _ => {}
+                        if let Record::Drive(DriveRecord::ReadBegun { over_bytes, .. }) = record {
+                            add(&mut sample.read_bytes, *over_bytes);
+                        }
+                        if let Record::Drive(DriveRecord::ReadEnded { file, .. }) = record {
+                            sample.recalled_files += 1;
+                            sample.recalled_bytes += self.sizes.get(file).unwrap_or(&0);
                         }
                     }
                 }

@@ -14,7 +14,9 @@ use penstock_tape::drive_pool::{DriveState, MountPurpose};
 use penstock_tape::library::Robot;
 use penstock_tape::loaded_drive::{FileMark, HostFeed, LoadedDrive};
 use penstock_tape::locate::SECOND_NS;
-use penstock_tape::request::{DriveName, FileId, RequestOutcome, TapeErrorScope, TapeName, VoName};
+use penstock_tape::request::{
+    DriveName, FileId, FilePlace, RequestOutcome, TapeErrorScope, TapeName, VoName,
+};
 use penstock_tape::request_engine::{DriveReport, Effect, ForecastTimes, Input, RequestEngine};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -40,6 +42,8 @@ enum Event {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Report {
     WrapEnds(Vec<u64>),
+    OrdersReads(u32),
+    Ordered(Vec<FileId>),
     Mounted,
     Located(i64),
     Moved(u64),
@@ -251,6 +255,8 @@ impl<'a> LibraryWorld<'a> {
                 }
                 let report = match report {
                     Report::WrapEnds(wrap_ends_bytes) => DriveReport::WrapEnds { wrap_ends_bytes },
+                    Report::OrdersReads(files_max) => DriveReport::OrdersReads { files_max },
+                    Report::Ordered(files) => DriveReport::ReadsOrdered { files },
                     Report::Mounted => DriveReport::Mounted,
                     Report::Located(took_ns) => DriveReport::Located { took_ns },
                     Report::Moved(bytes) => DriveReport::Moved { bytes },
@@ -412,6 +418,11 @@ impl<'a> LibraryWorld<'a> {
                 self.name_user(&drive, file);
                 self.read(&drive, file, (begin_bytes, size_bytes));
             }
+            Effect::AskOrder {
+                drive,
+                after_bytes,
+                files,
+            } => self.order(&drive, after_bytes, &files),
             // Nobody verifies or relabels in a simulation.
             Effect::Verify { .. } | Effect::Relabel { .. } | Effect::RelabelRefused { .. } => {}
             Effect::Write {
@@ -588,7 +599,33 @@ impl<'a> LibraryWorld<'a> {
             Some(MountFault::Hung) | None => Report::Mounted,
         };
         self.tell_wrap_ends(name, tape);
+        self.tell_that_it_orders(name);
         self.report_at_end(name, report);
+    }
+
+    fn tell_that_it_orders(&mut self, name: &DriveName) {
+        let Some(drive) = self.drives.get(name) else {
+            return;
+        };
+        let loaded = drive.loaded.as_ref();
+        if let Some(files_max) = loaded.and_then(LoadedDrive::read_order_max) {
+            let told = Report::OrdersReads(files_max);
+            let report = Event::Report(name.clone(), drive.mount, told);
+            self.add(drive.accounted_ns, report);
+        }
+    }
+
+    /// The drive answers at once.
+    fn order(&mut self, name: &DriveName, after_bytes: u64, files: &[FilePlace]) {
+        let Some(drive) = self.drives.get(name) else {
+            return;
+        };
+        let loaded = drive.loaded.as_ref();
+        let Some(order) = loaded.and_then(|loaded| loaded.read_order(after_bytes, files)) else {
+            return;
+        };
+        let report = Event::Report(name.clone(), drive.mount, Report::Ordered(order));
+        self.add(self.now_ns, report);
     }
 
     /// A drive tells once where the wraps of a tape end.

@@ -328,7 +328,11 @@ impl World<'_> {
                 return self.end(
                     transfer,
                     attempt,
-                    AttemptOutcome::Failed { failure, cleaned },
+                    AttemptOutcome::Failed {
+                        failure,
+                        cleaned,
+                        moved: Bytes(0),
+                    },
                 );
             }
         };
@@ -589,7 +593,11 @@ impl World<'_> {
         self.end(
             transfer,
             attempt,
-            AttemptOutcome::Failed { failure, cleaned },
+            AttemptOutcome::Failed {
+                failure,
+                cleaned,
+                moved: Bytes(0),
+            },
         )
     }
 

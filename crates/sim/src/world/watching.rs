@@ -542,10 +542,15 @@ impl World<'_> {
         if let Some(beside) = beside {
             let until = beside.blocks_until;
             return Ok(match until > now {
-                true => AttemptOutcome::Blocked { failure, until },
+                true => AttemptOutcome::Blocked {
+                    failure,
+                    until,
+                    moved: Bytes(0),
+                },
                 false => AttemptOutcome::Failed {
                     failure,
                     cleaned: false,
+                    moved: Bytes(0),
                 },
             });
         }
@@ -562,7 +567,11 @@ impl World<'_> {
             failure.retry = Retry::Never;
         }
         let cleaned = self.attempts_of(assignment.request.id).lost().is_none();
-        Ok(AttemptOutcome::Failed { failure, cleaned })
+        Ok(AttemptOutcome::Failed {
+            failure,
+            cleaned,
+            moved: Bytes(0),
+        })
     }
 
     /// Checks, after a step, that nothing waits that might run, and that reasons are true.

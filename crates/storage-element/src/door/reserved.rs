@@ -50,7 +50,7 @@ const TAPE_PREFIX: &str = "/.penstock/tape/";
 
 /// A place of the tape interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TapePlace {
+pub(super) enum TapeResource {
     Stages,
     Stage(StageRequestId),
     Cancel(StageRequestId),
@@ -82,27 +82,27 @@ pub(super) enum TapePlace {
     Metrics,
 }
 
-impl TapePlace {
+impl TapeResource {
     /// The methods that it takes.
     pub(super) fn methods(&self) -> &'static str {
         match self {
-            TapePlace::Stages
-            | TapePlace::Cancel(_)
-            | TapePlace::Release(_)
-            | TapePlace::ArchiveInfo
-            | TapePlace::Retry
-            | TapePlace::Drive(_)
-            | TapePlace::Tape(_)
-            | TapePlace::Verify(_)
-            | TapePlace::Relabel(_)
-            | TapePlace::Background => "OPTIONS, POST",
-            TapePlace::Repack(_) => "OPTIONS, POST, DELETE",
-            TapePlace::Stage(_) => "OPTIONS, GET, HEAD, DELETE",
-            TapePlace::Status
-            | TapePlace::OkToStop(_)
-            | TapePlace::DataSets
-            | TapePlace::Account
-            | TapePlace::Metrics => READ_ONLY,
+            TapeResource::Stages
+            | TapeResource::Cancel(_)
+            | TapeResource::Release(_)
+            | TapeResource::ArchiveInfo
+            | TapeResource::Retry
+            | TapeResource::Drive(_)
+            | TapeResource::Tape(_)
+            | TapeResource::Verify(_)
+            | TapeResource::Relabel(_)
+            | TapeResource::Background => "OPTIONS, POST",
+            TapeResource::Repack(_) => "OPTIONS, POST, DELETE",
+            TapeResource::Stage(_) => "OPTIONS, GET, HEAD, DELETE",
+            TapeResource::Status
+            | TapeResource::OkToStop(_)
+            | TapeResource::DataSets
+            | TapeResource::Account
+            | TapeResource::Metrics => READ_ONLY,
         }
     }
 }
@@ -113,26 +113,28 @@ pub(super) fn is_tape_interface(encoded: &str) -> bool {
 }
 
 /// Whether a reserved path is of the tape interface, and where.
-pub(super) fn tape_place_of(path: &NamespacePath) -> Option<TapePlace> {
+pub(super) fn tape_place_of(path: &NamespacePath) -> Option<TapeResource> {
     let names: Vec<&str> = rest_of(path)?.iter().map(String::as_str).collect();
     match names.as_slice() {
-        ["tape", "v1", "stage"] => Some(TapePlace::Stages),
-        ["tape", "v1", "stage", id] => Some(TapePlace::Stage(StageRequestId::new(*id))),
-        ["tape", "v1", "stage", id, "cancel"] => Some(TapePlace::Cancel(StageRequestId::new(*id))),
-        ["tape", "v1", "release", id] => Some(TapePlace::Release(StageRequestId::new(*id))),
-        ["tape", "status"] => Some(TapePlace::Status),
-        ["tape", "data-sets"] => Some(TapePlace::DataSets),
-        ["tape", "account"] => Some(TapePlace::Account),
-        ["tape", "metrics"] => Some(TapePlace::Metrics),
-        ["tape", "retry"] => Some(TapePlace::Retry),
-        ["tape", "drive", name] => Some(TapePlace::Drive((*name).to_owned())),
-        ["tape", "tape", name] => Some(TapePlace::Tape((*name).to_owned())),
-        ["tape", "tape", name, "repack"] => Some(TapePlace::Repack((*name).to_owned())),
-        ["tape", "tape", name, "verify"] => Some(TapePlace::Verify((*name).to_owned())),
-        ["tape", "tape", name, "relabel"] => Some(TapePlace::Relabel((*name).to_owned())),
-        ["tape", "background"] => Some(TapePlace::Background),
-        ["tape", "ok-to-stop", name] => Some(TapePlace::OkToStop((*name).to_owned())),
-        ["tape", "v1", "archiveinfo"] => Some(TapePlace::ArchiveInfo),
+        ["tape", "v1", "stage"] => Some(TapeResource::Stages),
+        ["tape", "v1", "stage", id] => Some(TapeResource::Stage(StageRequestId::new(*id))),
+        ["tape", "v1", "stage", id, "cancel"] => {
+            Some(TapeResource::Cancel(StageRequestId::new(*id)))
+        }
+        ["tape", "v1", "release", id] => Some(TapeResource::Release(StageRequestId::new(*id))),
+        ["tape", "status"] => Some(TapeResource::Status),
+        ["tape", "data-sets"] => Some(TapeResource::DataSets),
+        ["tape", "account"] => Some(TapeResource::Account),
+        ["tape", "metrics"] => Some(TapeResource::Metrics),
+        ["tape", "retry"] => Some(TapeResource::Retry),
+        ["tape", "drive", name] => Some(TapeResource::Drive((*name).to_owned())),
+        ["tape", "tape", name] => Some(TapeResource::Tape((*name).to_owned())),
+        ["tape", "tape", name, "repack"] => Some(TapeResource::Repack((*name).to_owned())),
+        ["tape", "tape", name, "verify"] => Some(TapeResource::Verify((*name).to_owned())),
+        ["tape", "tape", name, "relabel"] => Some(TapeResource::Relabel((*name).to_owned())),
+        ["tape", "background"] => Some(TapeResource::Background),
+        ["tape", "ok-to-stop", name] => Some(TapeResource::OkToStop((*name).to_owned())),
+        ["tape", "v1", "archiveinfo"] => Some(TapeResource::ArchiveInfo),
         _ => None,
     }
 }

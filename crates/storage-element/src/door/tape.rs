@@ -5,7 +5,7 @@ use super::answer::{Problem, Reply, Response, json_answer, written_json_answer};
 use super::document_body::{body_too_large, known_length, read_body};
 use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
 use super::locality::locality;
-use super::reserved::{self, TapePlace};
+use super::reserved::{self, TapeResource};
 use super::{tape_accounts, tape_system};
 use crate::nearline::{Nearline, Submission, SubmittedFile};
 use http::header::{HOST, LOCATION};
@@ -15,7 +15,7 @@ use penstock_model::{
     NamespacePath, ProblemCode, StageRequestId, TimeSpan, Timestamp, ToldPlace, UserName,
 };
 use penstock_persistence::namespace::{
-    Change, ChangeReport, Entry, EntryId, EntryKind, NearlineChange, StageFileState, StageProblem,
+    Change, ChangeReport, Entry, EntryId, EntryKind, NearlineChange, StageProblem, StageProgress,
     StagedFile, StoredStageRequest,
 };
 use penstock_protocol::fair_turns::{FairTurns, Turn};
@@ -77,7 +77,7 @@ pub(super) async fn answer(
     door: &Door,
     connection: &mut Connection,
     call: &Call<'_>,
-    place: TapePlace,
+    place: TapeResource,
 ) -> Result<Reply, Problem> {
     let Some(nearline) = door.storage.nearline() else {
         return Err(Problem::new(
@@ -85,7 +85,7 @@ pub(super) async fn answer(
             "this storage element has no tape system",
         ));
     };
-    if place == TapePlace::Metrics && nearline.config.has_public_metrics {
+    if place == TapeResource::Metrics && nearline.config.has_public_metrics {
         return match call.request.method {
             Method::GET | Method::HEAD => tape_accounts::metrics(door, nearline).await,
             _ => Err(Problem::method_of(
@@ -101,30 +101,30 @@ pub(super) async fn answer(
     let files_max = nearline.config.stage_files_max;
     let method = call.request.method.clone();
     match (place, method) {
-        (TapePlace::Stages, Method::POST) => {
+        (TapeResource::Stages, Method::POST) => {
             let order = read_order(connection, nearline, call).await?;
             stage(door, nearline, call, &order.body).await
         }
-        (TapePlace::Stage(id), Method::GET | Method::HEAD) => {
+        (TapeResource::Stage(id), Method::GET | Method::HEAD) => {
             let _working = turn_of(&nearline.turns.working, call).await?;
             let answer = progress(door, nearline, call, &id)?;
             tell_in_turn(nearline, call, answer).await
         }
-        (TapePlace::Stage(id), Method::DELETE) => {
+        (TapeResource::Stage(id), Method::DELETE) => {
             let _working = turn_of(&nearline.turns.working, call).await?;
             forget(door, nearline, call, id).await
         }
-        (TapePlace::Cancel(id), Method::POST) => {
+        (TapeResource::Cancel(id), Method::POST) => {
             let order = read_order(connection, nearline, call).await?;
             let paths = parse_paths(&order.body, files_max)?;
             cancel(door, nearline, call, id, &paths).await
         }
-        (TapePlace::Release(id), Method::POST) => {
+        (TapeResource::Release(id), Method::POST) => {
             let order = read_order(connection, nearline, call).await?;
             let paths = parse_paths(&order.body, files_max)?;
             release(door, nearline, call, id, &paths).await
         }
-        (TapePlace::ArchiveInfo, Method::POST) => {
+        (TapeResource::ArchiveInfo, Method::POST) => {
             let order = read_order(connection, nearline, call).await?;
             let paths = parse_paths(&order.body, files_max)?;
             let (mut places, mut pace) = (Vec::with_capacity(paths.len()), LookupPace::default());
@@ -137,26 +137,29 @@ pub(super) async fn answer(
             tell_in_turn(nearline, call, answer).await
         }
         (
-            place @ (TapePlace::DataSets | TapePlace::Account | TapePlace::Metrics),
+            place @ (TapeResource::DataSets | TapeResource::Account | TapeResource::Metrics),
             Method::GET | Method::HEAD,
         ) => {
             door.administrator(connection.is_tls(), call.caller, "the tape system")?;
             let query = call.request.query().unwrap_or_default();
             match place {
-                TapePlace::DataSets => tape_accounts::data_sets(door, nearline, query).await,
-                TapePlace::Account => tape_accounts::account(door, nearline, query).await,
+                TapeResource::DataSets => tape_accounts::data_sets(door, nearline, query).await,
+                TapeResource::Account => tape_accounts::account(door, nearline, query).await,
                 _ => tape_accounts::metrics(door, nearline).await,
             }
         }
-        (place @ (TapePlace::Status | TapePlace::OkToStop(_)), Method::GET | Method::HEAD)
-        | (place @ TapePlace::Repack(_), Method::POST | Method::DELETE)
+        (
+            place @ (TapeResource::Status | TapeResource::OkToStop(_)),
+            Method::GET | Method::HEAD,
+        )
+        | (place @ TapeResource::Repack(_), Method::POST | Method::DELETE)
         | (
-            place @ (TapePlace::Retry
-            | TapePlace::Drive(_)
-            | TapePlace::Tape(_)
-            | TapePlace::Verify(_)
-            | TapePlace::Relabel(_)
-            | TapePlace::Background),
+            place @ (TapeResource::Retry
+            | TapeResource::Drive(_)
+            | TapeResource::Tape(_)
+            | TapeResource::Verify(_)
+            | TapeResource::Relabel(_)
+            | TapeResource::Background),
             Method::POST,
         ) => {
             door.administrator(connection.is_tls(), call.caller, "the tape system")?;
@@ -342,7 +345,9 @@ async fn stage(
         files: submitted,
     });
     let id = request.id.clone();
-    let asked: Vec<EntryId> = request.files.iter().filter_map(|file| file.entry).collect();
+    let asked = request.files.iter();
+    let asked = asked.filter_map(|file| file.found.as_ref().ok().copied());
+    let asked: Vec<EntryId> = asked.collect();
     change(door, NearlineChange::Stage(request)).await?;
     nearline.inbox.asked(asked);
     tell(call, &id, "asked for files on tape");
@@ -433,8 +438,16 @@ async fn bring_for_reader(
     change(door, NearlineChange::Stage(request)).await?;
     let kept = namespace.stage_request(&id)?;
     let staged = kept.and_then(|mut kept| kept.files.pop());
-    let failed = staged.filter(|staged| staged.state == StageFileState::Failed);
-    let problem = failed.and_then(|failed| failed.problem);
+    let problem = match staged.map(|staged| staged.progress) {
+        Some(StageProgress::Failed { problem, .. }) => Some(problem),
+        Some(
+            StageProgress::Waiting { .. }
+            | StageProgress::Started { .. }
+            | StageProgress::OnDisk { .. }
+            | StageProgress::Canceled { .. },
+        )
+        | None => None,
+    };
     match problem {
         // Of a request that nobody knows of nothing needs to be kept.
         Some(_) => let_go_all(door, nearline, NearlineChange::ForgetStage(id)).await?,
@@ -483,25 +496,50 @@ const LOOKS: [PathOperation; 2] = [PathOperation::Poll, PathOperation::Stage];
 const CHANGES: [PathOperation; 1] = [PathOperation::Stage];
 
 fn told(file: StagedFile, expected: &BTreeMap<EntryId, Timestamp>) -> ToldFile {
-    let (on_disk, state) = match file.state {
-        StageFileState::Submitted => (false, "SUBMITTED"),
-        StageFileState::Started => (false, "STARTED"),
-        StageFileState::Completed => (true, "COMPLETED"),
-        StageFileState::Failed => (false, "FAILED"),
-        StageFileState::Cancelled => (false, "CANCELLED"),
-    };
-    ToldFile {
+    let entry = file.entry;
+    let coming = || entry.and_then(|entry| expected.get(&entry).copied());
+    let told = ToldFile {
         path: file.path,
-        on_disk,
-        state,
-        problem: file
-            .problem
-            .map(|problem| (problem.code.name(), problem.text)),
-        started: file.started,
-        finished: file.finished,
-        expected: match file.finished {
-            None => file.entry.and_then(|entry| expected.get(&entry).copied()),
-            Some(_) => None,
+        on_disk: false,
+        state: "SUBMITTED",
+        problem: None,
+        started: None,
+        finished: None,
+        expected: None,
+    };
+    let words = |problem: StageProblem| (problem.code.name(), problem.text);
+    match file.progress {
+        StageProgress::Waiting { begun, waits_for } => ToldFile {
+            problem: waits_for.map(words),
+            started: begun,
+            expected: coming(),
+            ..told
+        },
+        StageProgress::Started { at } => ToldFile {
+            state: "STARTED",
+            started: Some(at),
+            expected: coming(),
+            ..told
+        },
+        StageProgress::OnDisk { begun, since, .. } => ToldFile {
+            on_disk: true,
+            state: "COMPLETED",
+            started: begun,
+            finished: Some(since),
+            ..told
+        },
+        StageProgress::Failed { begun, problem, at } => ToldFile {
+            state: "FAILED",
+            problem: Some(words(problem)),
+            started: begun,
+            finished: Some(at),
+            ..told
+        },
+        StageProgress::Canceled { begun, at } => ToldFile {
+            state: "CANCELLED",
+            started: begun,
+            finished: Some(at),
+            ..told
         },
     }
 }

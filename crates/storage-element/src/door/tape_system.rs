@@ -4,7 +4,7 @@ use super::answer::{Problem, Reply, json_answer};
 use super::document_body::read_body;
 use super::handler_context::{Door, RETRY_AFTER_SECONDS};
 use super::list::unread;
-use super::reserved::TapePlace;
+use super::reserved::TapeResource;
 use crate::nearline::{LiveBytes, Nearline, NearlineStatus};
 use crate::nearline_inbox::NearlineMessage;
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
@@ -28,7 +28,7 @@ const HINTS_MAX: usize = 1_000;
 /// `{"state": "up"}`
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DriveOrder {
+struct DriveChangeDocument {
     state: DriveChange,
 }
 
@@ -42,7 +42,7 @@ enum DriveChange {
 /// `{"state": "enabled"}`
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TapeOrder {
+struct TapeChangeDocument {
     state: TapeChange,
 }
 
@@ -57,7 +57,7 @@ enum TapeChange {
 /// `{"together": ["/atlas/raw/run1", "/atlas/raw/run2"]}`
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RepackOrder {
+struct RepackDocument {
     #[serde(default)]
     together: Vec<String>,
 }
@@ -65,7 +65,7 @@ struct RepackOrder {
 /// `{"hold_seconds": 86400}`; 0: it goes on.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BackgroundOrder {
+struct HoldDocument {
     hold_seconds: u64,
 }
 
@@ -89,21 +89,21 @@ pub(super) async fn answer(
     door: &Door,
     connection: &mut Connection,
     nearline: &Nearline,
-    (place, is_end): (TapePlace, bool),
+    (place, is_end): (TapeResource, bool),
 ) -> Result<Reply, Problem> {
     let order = match place {
-        TapePlace::Drive(name) => {
+        TapeResource::Drive(name) => {
             let body = read_body(connection, "POST", ORDER_BYTES_MAX).await?;
-            let order: DriveOrder = parse(&body, "{\"state\": \"up\"} or \"down\"")?;
+            let order: DriveChangeDocument = parse(&body, "{\"state\": \"up\"} or \"down\"")?;
             let drive = DriveName(name.into());
             match order.state {
                 DriveChange::Up => OperatorOrder::DriveUp(drive),
                 DriveChange::Down => OperatorOrder::DriveDown(drive),
             }
         }
-        TapePlace::Tape(name) => {
+        TapeResource::Tape(name) => {
             let body = read_body(connection, "POST", ORDER_BYTES_MAX).await?;
-            let order: TapeOrder = parse(
+            let order: TapeChangeDocument = parse(
                 &body,
                 "{\"state\": \"enabled\"}, \"disabled\" or \"read_only\"",
             )?;
@@ -114,39 +114,39 @@ pub(super) async fn answer(
             };
             OperatorOrder::Tape(TapeName(name.into()), state)
         }
-        TapePlace::Repack(name) if is_end => OperatorOrder::StopRepack(TapeName(name.into())),
-        TapePlace::Repack(name) => {
+        TapeResource::Repack(name) if is_end => OperatorOrder::StopRepack(TapeName(name.into())),
+        TapeResource::Repack(name) => {
             let body = read_body(connection, "POST", HINTS_BYTES_MAX).await?;
-            let order: RepackOrder = parse(&body, "{\"together\": [\"/directory\"]}")?;
+            let order: RepackDocument = parse(&body, "{\"together\": [\"/directory\"]}")?;
             let tape = TapeName(name.into());
             let together = checked_hints(order.together)?;
             OperatorOrder::Repack { tape, together }
         }
-        TapePlace::Verify(name) => OperatorOrder::Verify(TapeName(name.into())),
-        TapePlace::Relabel(name) => OperatorOrder::Relabel(TapeName(name.into())),
-        TapePlace::Background => {
+        TapeResource::Verify(name) => OperatorOrder::Verify(TapeName(name.into())),
+        TapeResource::Relabel(name) => OperatorOrder::Relabel(TapeName(name.into())),
+        TapeResource::Background => {
             let body = read_body(connection, "POST", ORDER_BYTES_MAX).await?;
-            let order: BackgroundOrder = parse(&body, "{\"hold_seconds\": 86400}")?;
+            let order: HoldDocument = parse(&body, "{\"hold_seconds\": 86400}")?;
             OperatorOrder::HoldBackground(Duration::from_secs(order.hold_seconds))
         }
-        TapePlace::OkToStop(name) => OperatorOrder::MayStop(name),
-        TapePlace::Retry => {
+        TapeResource::OkToStop(name) => OperatorOrder::MayStop(name),
+        TapeResource::Retry => {
             nearline.inbox.send(NearlineMessage::RetryNow);
             return Ok(json_answer(StatusCode::ACCEPTED, &json!({})).into());
         }
-        TapePlace::Status => {
+        TapeResource::Status => {
             let status = full_status(door, nearline).await?;
             return Ok(json_answer(StatusCode::OK, &json!(status)).into());
         }
         // Others answer these.
-        TapePlace::Stages
-        | TapePlace::Stage(_)
-        | TapePlace::Cancel(_)
-        | TapePlace::Release(_)
-        | TapePlace::ArchiveInfo
-        | TapePlace::DataSets
-        | TapePlace::Account
-        | TapePlace::Metrics => {
+        TapeResource::Stages
+        | TapeResource::Stage(_)
+        | TapeResource::Cancel(_)
+        | TapeResource::Release(_)
+        | TapeResource::ArchiveInfo
+        | TapeResource::DataSets
+        | TapeResource::Account
+        | TapeResource::Metrics => {
             let text = "there is no operation here";
             return Err(Problem::new(ProblemCode::ResourceNotFound, text.to_owned()));
         }

@@ -10,9 +10,9 @@ mod forecasts;
 mod metering;
 mod retrying;
 
+use super::driver_task::{DriverTask, TapeOutcome};
 use super::room_wait::RoomWait;
-use super::tape_order::{RecallTry, TapeOrder, TapeOutcome};
-use super::tape_system::TapeSystem;
+use super::tape_system::{TapeSystem, TaskOf};
 use super::{NearlineContext, NearlineStatus};
 use crate::config::NearlineConfig;
 use crate::nearline_inbox::{NearlineMail, NearlineMessage};
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
 use penstock_model::{ProblemCode, Timestamp};
 use penstock_persistence::namespace::{
-    Change, ChangeError, ChangeReport, EntryId, NearlineChange, TAPE_REMOVAL_USUAL, TapeCopy,
+    Change, ChangeError, ChangeReport, EntryId, NearlineChange, TAPE_REMOVAL_USUAL, TapeCopyUri,
 };
 use retrying::Retries;
 use std::collections::{BTreeMap, VecDeque};
@@ -56,16 +56,16 @@ const PRUNE_TIME_MAX: Duration = Duration::from_secs(2);
 const MESSAGES_MAX: usize = 1_000;
 
 /// The loop.
-pub(super) struct Driver {
+pub(super) struct Driver<S: TapeSystem> {
     config: NearlineConfig,
     pub(super) context: NearlineContext,
     /// Where looks at recalled files tell how they went.
-    checks: mpsc::UnboundedSender<CheckNews>,
-    checked: mpsc::UnboundedReceiver<CheckNews>,
+    checks: mpsc::UnboundedSender<CheckNews<S::Try>>,
+    checked: mpsc::UnboundedReceiver<CheckNews<S::Try>>,
     status: Arc<Mutex<NearlineStatus>>,
-    system: TapeSystem,
+    system: S,
     /// Where the files go that are being brought.
-    recalls: BTreeMap<RecallTry, Recall>,
+    recalls: BTreeMap<S::Try, Recall>,
     /// Which files wait for a place on disk.
     pub(super) room_wait: RoomWait,
     away_pools: AwayPools,
@@ -79,15 +79,15 @@ pub(super) struct Driver {
     is_over: bool,
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// `journal_records`: as many as the namespace keeps for it.
     pub(super) fn new(
         config: NearlineConfig,
         context: NearlineContext,
-        system: TapeSystem,
+        system: S,
         journal_records: usize,
         status: Arc<Mutex<NearlineStatus>>,
-    ) -> Driver {
+    ) -> Driver<S> {
         let (checks, checked) = mpsc::unbounded_channel();
         let retries = Retries::new(config.retry_first, config.retry_max);
         Driver {
@@ -140,7 +140,7 @@ impl Driver {
                     Some(message) => self.take(message, &mut mail).await,
                     None => return,
                 },
-                news = self.system.news() => {
+                Some(news) = self.system.news() => {
                     let orders = self.system.take_news(news);
                     self.perform(orders).await;
                 }
@@ -207,22 +207,22 @@ impl Driver {
     }
 
     /// Does what the tape system orders, in its order.
-    async fn perform(&mut self, orders: Vec<TapeOrder>) {
+    async fn perform(&mut self, orders: Vec<TaskOf<S>>) {
         let mut orders = VecDeque::from(orders);
         while let Some(order) = orders.pop_front() {
             let more = match order {
-                TapeOrder::Persist(records) => {
+                DriverTask::Persist(records) => {
                     self.persist(records, &mut orders).await;
                     Vec::new()
                 }
-                TapeOrder::Begin(work) => self.system.begin(work),
-                TapeOrder::Bring(recall, file) => self.bring(recall, file).await,
-                TapeOrder::Check(recall) => self.check(recall),
-                TapeOrder::Abandon(recall) => {
+                DriverTask::Begin(work) => self.system.begin(work),
+                DriverTask::Bring(recall, file) => self.bring(recall, file).await,
+                DriverTask::Check(recall) => self.check(recall),
+                DriverTask::Abandon(recall) => {
                     self.abandon(&recall);
                     Vec::new()
                 }
-                TapeOrder::Tell(outcome) => {
+                DriverTask::Tell(outcome) => {
                     self.tell(outcome).await;
                     Vec::new()
                 }
@@ -235,14 +235,17 @@ impl Driver {
         }
     }
 
-    /// Keeps records. When all are replaced by what they make up, those of orders that follow are in that already: to keep them once
-    /// more would have them happen twice.
-    async fn persist(&mut self, records: Vec<String>, following: &mut VecDeque<TapeOrder>) {
+    /// Keeps records. When all are replaced by what they make up, those of tasks that follow are in that already: to keep them once
+    /// more would have them happen twice. What is to be told first may be told already as far as they go: then they are only added to.
+    async fn persist(&mut self, records: Vec<String>, following: &mut VecDeque<TaskOf<S>>) {
         self.journal_records += records.len();
         let live = self.system.live_requests();
-        let change = match self.journal_records > JOURNAL_RECORDS_MAX + 4 * live {
+        let mut tells = following.iter();
+        let is_to_tell = tells.any(|task| matches!(task, DriverTask::Tell(_)));
+        let is_long = self.journal_records > JOURNAL_RECORDS_MAX + 4 * live;
+        let change = match is_long && !is_to_tell {
             true => {
-                following.retain(|order| !matches!(order, TapeOrder::Persist(_)));
+                following.retain(|order| !matches!(order, DriverTask::Persist(_)));
                 let kept = self.system.records();
                 self.journal_records = kept.len();
                 NearlineChange::ReplaceJournal(kept)
@@ -325,15 +328,19 @@ impl Driver {
     async fn tell(&mut self, outcome: TapeOutcome) {
         match outcome {
             TapeOutcome::Archived { file, uris } => self.archived(file, uris).await,
-            TapeOutcome::Moved {
+            TapeOutcome::CopyMade {
                 file,
-                from,
-                to,
+                uri,
+                instead_of,
                 is_brought,
             } => {
-                let at = self.now();
-                self.must(NearlineChange::CopyMoved { file, from, to, at })
-                    .await;
+                let made = NearlineChange::CopyMade {
+                    file,
+                    uri,
+                    instead_of,
+                    at: self.now(),
+                };
+                self.must(made).await;
                 if is_brought {
                     self.let_go(file).await;
                 }
@@ -343,6 +350,12 @@ impl Driver {
                     .await;
             }
             TapeOutcome::Later(file) => self.ask_later(file),
+            TapeOutcome::NoRoom(files) => {
+                for (file, size) in &files {
+                    self.retries.add(*file, Some((*size, false)));
+                }
+                self.wait_for_room(&files).await;
+            }
             TapeOutcome::RemovalsEnded(uris) => {
                 self.must(NearlineChange::ForgetRemovals(uris)).await;
             }
@@ -414,7 +427,7 @@ impl Driver {
         *self.status.lock() = status;
     }
 
-    pub(super) fn has_readable_copy(&self, copies: &[TapeCopy]) -> bool {
+    pub(super) fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool {
         self.system.has_readable_copy(copies)
     }
 

@@ -1,6 +1,7 @@
 //! Room on disk: copies of files that are on tape leave pools that have become full.
 
 use super::driver::{Driver, Lookup};
+use super::tape_system::TapeSystem;
 use crate::pool::Pool;
 use penstock_model::Bytes;
 use penstock_persistence::namespace::{EntryId, NearlineChange};
@@ -30,7 +31,7 @@ fn missing(
         .filter(|missing| *missing > 0)
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// Lets copies go from each pool until so much is free as shall be.
     pub(super) async fn make_room(&mut self) {
         let pools: Vec<Arc<Pool>> = self.context.pools.values().cloned().collect();

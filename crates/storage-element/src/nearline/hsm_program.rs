@@ -1,9 +1,8 @@
 //! Files are put on tape and brought back by the commands of an HSM, which its queue orders.
 
+use super::driver_task::{LocalError, RecallEnd, TapeGet, TapeOutcome, TapePut};
 use super::tape_libraries::COPY_SCHEME;
-use super::tape_order::{
-    LocalError, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
-};
+use super::tape_system::{TapeSystem, TaskOf};
 use super::wording::{
     COPY_NOT_UNDERSTOOD, hsm_incident, hsm_incident_code, hsm_incident_end, log_begin, log_end,
     name_of,
@@ -14,7 +13,9 @@ use crate::hsm_command::{HsmCall, HsmRunner, HsmStorageInfo};
 use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
 use penstock_model::{Archival, Timestamp};
-use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile, TapeRemoval};
+use penstock_persistence::namespace::{
+    EntryId, NamespaceError, TapeCopyUri, TapeFile, TapeRemoval,
+};
 use penstock_tape::hsm_queue::{
     HsmCommand, HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmFaultSource, HsmGet,
     HsmIncident, HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget,
@@ -33,6 +34,24 @@ const NEWS_MAX: usize = 1_000;
 const RECALL_BIT: u64 = 1 << 63;
 /// The same for removals, which have numbers of their own.
 const REMOVAL_BIT: u64 = 1 << 62;
+
+/// What commands do once the records of the queue are kept. A get is begun when there is a place for its file.
+#[derive(Debug)]
+pub(super) enum CommandWork {
+    Put {
+        command: HsmCommandId,
+        file: EntryId,
+    },
+    Remove {
+        command: HsmCommandId,
+        uri: HsmUri,
+        /// Whose copy it is, if that is known.
+        of: Option<FileId>,
+    },
+    Stop(HsmCommandId),
+}
+
+type Task = TaskOf<HsmProgram>;
 
 /// An HSM that is driven by commands.
 pub(super) struct HsmProgram {
@@ -96,39 +115,32 @@ impl HsmProgram {
         self.context.clock.recorded().0.saturating_mul(1_000_000)
     }
 
-    fn input(&mut self, input: HsmInput) -> Vec<TapeOrder> {
+    fn input(&mut self, input: HsmInput) -> Vec<Task> {
         let effects = self.queue.handle(self.now_ns(), input);
         self.orders(effects)
     }
 
-    pub(super) fn resume(&mut self) -> Vec<TapeOrder> {
-        let effects = self.queue.resume(self.now_ns());
-        self.orders(effects)
-    }
-
     /// What the driver does of what the queue orders.
-    fn orders(&mut self, effects: Vec<HsmEffect>) -> Vec<TapeOrder> {
+    fn orders(&mut self, effects: Vec<HsmEffect>) -> Vec<Task> {
         let mut orders = Vec::new();
         for effect in effects {
             match effect {
                 HsmEffect::Persist(records) => {
-                    orders.push(TapeOrder::Persist(lines(&records)));
+                    orders.push(Task::Persist(lines(&records)));
                 }
                 HsmEffect::Start(HsmCommand { command, work, .. }) => orders.push(match work {
-                    HsmWork::Get { file, .. } => {
-                        TapeOrder::Bring(RecallTry::Command(command), EntryId(file.0))
-                    }
+                    HsmWork::Get { file, .. } => Task::Bring(command, EntryId(file.0)),
                     HsmWork::Put { file, .. } => {
                         let file = EntryId(file.0);
-                        TapeOrder::Begin(TapeWork::Put { command, file })
+                        Task::Begin(CommandWork::Put { command, file })
                     }
                     HsmWork::Remove { uri, of, .. } => {
-                        TapeOrder::Begin(TapeWork::Remove { command, uri, of })
+                        Task::Begin(CommandWork::Remove { command, uri, of })
                     }
                 }),
-                HsmEffect::Stop(command) => orders.push(TapeOrder::Begin(TapeWork::Stop(command))),
+                HsmEffect::Stop(command) => orders.push(Task::Begin(CommandWork::Stop(command))),
                 HsmEffect::Tell { request, outcome } => {
-                    orders.extend(self.told(request, outcome).map(TapeOrder::Tell));
+                    orders.extend(self.told(request, outcome).map(Task::Tell));
                 }
                 HsmEffect::Disk { target, fault } => {
                     let command = name_of(&target);
@@ -182,149 +194,9 @@ impl HsmProgram {
         }
     }
 
-    pub(super) fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<TapeOrder> {
-        let put = |put: TapePut| HsmPut {
-            request: RequestId(put.file.0),
-            file: FileId(put.file.0),
-            size_bytes: put.size.0,
-            family: put.family,
-            vo: put.vo,
-            priority: 3,
-        };
-        self.input(HsmInput::Put(puts.into_iter().map(put).collect()))
-    }
-
-    pub(super) fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<TapeOrder> {
-        let (mut known, mut orders) = (Vec::new(), Vec::new());
-        for get in gets {
-            let Some(uri) = get.uris.first().and_then(|uri| HsmUri::parse(uri)) else {
-                let error = COPY_NOT_UNDERSTOOD.to_owned();
-                let file = get.file;
-                orders.push(TapeOrder::Tell(TapeOutcome::NotRecalled { file, error }));
-                continue;
-            };
-            known.push(HsmGet {
-                request: RequestId(get.file.0 | RECALL_BIT),
-                file: FileId(get.file.0),
-                size_bytes: get.size.0,
-                uri,
-                asker: Asker {
-                    vo: get.vo,
-                    priority: 3,
-                    deadline_ns: None,
-                    // The namespace says who waits, so the request is canceled when nobody does.
-                    lease_ns: i64::MAX,
-                },
-            });
-        }
-        if !known.is_empty() {
-            orders.extend(self.input(HsmInput::Get(known)));
-        }
-        orders
-    }
-
-    pub(super) fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<TapeOrder> {
-        let (mut removes, mut orders) = (Vec::new(), Vec::new());
-        for removal in removals {
-            if removal.uri.starts_with(COPY_SCHEME) {
-                let uri = removal.uri;
-                tracing::warn!(uri, "a copy in a library of before is forgotten");
-                orders.push(TapeOrder::Tell(TapeOutcome::RemovalsEnded(vec![uri])));
-                continue;
-            }
-            let Some(uri) = HsmUri::parse(&removal.uri) else {
-                continue;
-            };
-            let target = HsmTarget::Remove(uri.clone());
-            if self.queue.live().entries.contains_key(&target) {
-                continue;
-            }
-            let request = RequestId(self.next_removal | REMOVAL_BIT);
-            self.next_removal += 1;
-            self.removals.insert(request, uri.clone());
-            removes.push(HsmRemove {
-                request: Some(request),
-                uri,
-                of: Some(FileId(removal.file.0)),
-                size_bytes: removal.size.0,
-                vo: TapeVo("removal".into()),
-            });
-        }
-        if !removes.is_empty() {
-            orders.extend(self.input(HsmInput::Remove(removes)));
-        }
-        orders
-    }
-
-    pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
-        let requests = files.iter().map(|file| RequestId(file.0));
-        self.input(HsmInput::Cancel(requests.collect()))
-    }
-
-    pub(super) fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
-        let requests = files.iter().map(|file| RequestId(file.0 | RECALL_BIT));
-        self.input(HsmInput::Cancel(requests.collect()))
-    }
-
-    pub(super) fn retry_now(&mut self) -> Vec<TapeOrder> {
-        let all = self.queue.live().entries.keys().cloned().collect();
-        self.input(HsmInput::RetryNow(all))
-    }
-
-    pub(super) fn tick(&mut self) -> Vec<TapeOrder> {
-        self.input(HsmInput::Tick)
-    }
-
     fn is_wanted(&self, target: &HsmTarget) -> bool {
         let entry = self.queue.live().entries.get(target);
         entry.is_some_and(|entry| !entry.askers.is_empty())
-    }
-
-    pub(super) fn is_putting(&self, file: EntryId) -> bool {
-        self.is_wanted(&HsmTarget::Put(FileId(file.0)))
-    }
-
-    pub(super) fn is_getting(&self, file: EntryId) -> bool {
-        self.is_wanted(&HsmTarget::Get(FileId(file.0)))
-    }
-
-    pub(super) fn files(&self) -> Vec<EntryId> {
-        let targets = self.queue.live().entries.keys();
-        let files = targets.filter_map(|target| match target {
-            HsmTarget::Put(file) | HsmTarget::Get(file) => Some(EntryId(file.0)),
-            HsmTarget::Remove(_) => None,
-        });
-        files.collect()
-    }
-
-    pub(super) fn wait(&self) -> Option<Duration> {
-        let wait_ns = self.wake_ns?.saturating_sub(self.now_ns()).max(1_000_000);
-        Some(Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(0)))
-    }
-
-    pub(super) async fn news(&mut self) -> Option<HsmInput> {
-        self.news.recv().await
-    }
-
-    /// What a command tells. What a recall has brought is looked at before the queue hears of its end.
-    pub(super) fn take_news(&mut self, news: HsmInput) -> Vec<TapeOrder> {
-        self.note_first_bytes(&news);
-        let HsmInput::Ended { command, end } = &news else {
-            return self.input(news);
-        };
-        let run = self.queue.live().runs.get(command);
-        if !run.is_some_and(|run| matches!(run.target, HsmTarget::Get(_))) {
-            return self.input(news);
-        }
-        let recall = RecallTry::Command(*command);
-        match end {
-            HsmCommandEnd::Succeeded { .. } => vec![TapeOrder::Check(recall)],
-            _ => {
-                let mut orders = vec![TapeOrder::Abandon(recall)];
-                orders.extend(self.input(news));
-                orders
-            }
-        }
     }
 
     /// Counts for how long a file was waited for until the HSM gave the first of it: a command that was started may wait for a tape, or
@@ -345,34 +217,6 @@ impl HsmProgram {
             let waited_ms = self.now_ns().saturating_sub(since_ns) / 1_000_000;
             let waited_ms = u64::try_from(waited_ms).unwrap_or(0);
             self.context.meter.recall_began(waited_ms);
-        }
-    }
-
-    /// Puts a file, or tells the queue why that cannot be.
-    pub(super) fn put(&mut self, command: HsmCommandId, file: EntryId) -> Vec<TapeOrder> {
-        let call = self.put_call(file);
-        self.start(command, call)
-    }
-
-    /// Removes a copy, or tells the queue why that is not done.
-    pub(super) fn remove(
-        &mut self,
-        command: HsmCommandId,
-        uri: &HsmUri,
-        of: Option<FileId>,
-    ) -> Vec<TapeOrder> {
-        let call = self.remove_call(uri, of);
-        self.start(command, call)
-    }
-
-    fn start(&mut self, command: HsmCommandId, call: Result<HsmCall, NotBegun>) -> Vec<TapeOrder> {
-        match call {
-            Ok(call) => {
-                self.runner.start(command, call);
-                Vec::new()
-            }
-            Err(NotBegun::NotNeeded) => self.command_ended(command, HsmCommandEnd::NotNeeded),
-            Err(NotBegun::NotNow(why)) => self.not_now(command, &why),
         }
     }
 
@@ -414,58 +258,12 @@ impl HsmProgram {
         }
     }
 
-    pub(super) fn stop(&mut self, command: HsmCommandId) -> Vec<TapeOrder> {
-        self.runner.stop(command);
-        Vec::new()
-    }
-
-    pub(super) fn bring(
-        &mut self,
-        command: HsmCommandId,
-        file: &TapeFile,
-        path: &Path,
-    ) -> Vec<TapeOrder> {
-        let target = HsmTarget::Get(FileId(file.id.0));
-        let entry = self.queue.live().entries.get(&target);
-        let known = entry.map(|entry| (&entry.work, entry.since_ns));
-        let Some((HsmWork::Get { uri, .. }, since_ns)) = known else {
-            return self.recall_ended(command, RecallEnd::Gone);
-        };
-        self.silent_gets.insert(command, since_ns);
-        let call = HsmCall::Get {
-            pnfsid: self.pnfsid(file.id),
-            path: path.to_owned(),
-            size_bytes: file.size.0,
-            uri: uri.clone(),
-            storage_info: self.storage_info(file),
-        };
-        self.runner.start(command, call);
-        Vec::new()
-    }
-
-    pub(super) fn checking(&mut self, command: HsmCommandId, bytes: u64) -> Vec<TapeOrder> {
-        self.input(HsmInput::Progressed { command, bytes })
-    }
-
-    pub(super) fn recall_ended(&mut self, command: HsmCommandId, end: RecallEnd) -> Vec<TapeOrder> {
-        match end {
-            RecallEnd::Brought => {
-                self.command_ended(command, HsmCommandEnd::Succeeded { uris: Vec::new() })
-            }
-            RecallEnd::WrongData(text) => {
-                self.command_ended(command, HsmCommandEnd::WrongData { text })
-            }
-            RecallEnd::NotTaken(why) => self.not_now(command, &why),
-            RecallEnd::Gone => self.command_ended(command, HsmCommandEnd::NotNeeded),
-        }
-    }
-
-    fn command_ended(&mut self, command: HsmCommandId, end: HsmCommandEnd) -> Vec<TapeOrder> {
+    fn command_ended(&mut self, command: HsmCommandId, end: HsmCommandEnd) -> Vec<Task> {
         self.input(HsmInput::Ended { command, end })
     }
 
     /// Something on this side is in the way. That is logged once for each reason of a file, however often it is tried.
-    fn not_now(&mut self, command: HsmCommandId, why: &LocalError) -> Vec<TapeOrder> {
+    fn not_now(&mut self, command: HsmCommandId, why: &LocalError) -> Vec<Task> {
         let text = why.to_string();
         let live = self.queue.live();
         let target = live.runs.get(&command).map(|run| &run.target);
@@ -476,7 +274,14 @@ impl HsmProgram {
             let command = name_of(&entry.work.target());
             tracing::warn!("{command} waits: {text}");
         }
-        self.command_ended(command, HsmCommandEnd::LocalTrouble { text })
+        let end = match why {
+            LocalError::NoRoom => HsmCommandEnd::NoRoom { text },
+            LocalError::Removing
+            | LocalError::PoolAway
+            | LocalError::Disk(_)
+            | LocalError::Namespace(_) => HsmCommandEnd::LocalTrouble { text },
+        };
+        self.command_ended(command, end)
     }
 
     /// The name of a file for the HSM: of this namespace, and never used again.
@@ -498,33 +303,229 @@ impl HsmProgram {
             more,
         }
     }
+}
 
-    pub(super) fn records(&self) -> Vec<String> {
-        lines(&self.queue.records())
+impl TapeSystem for HsmProgram {
+    type Try = HsmCommandId;
+    type Work = CommandWork;
+    type News = HsmInput;
+
+    fn resume(&mut self) -> Vec<Task> {
+        let effects = self.queue.resume(self.now_ns());
+        self.orders(effects)
     }
 
-    pub(super) fn live_requests(&self) -> usize {
-        self.queue.live().entries.len()
+    fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<Task> {
+        let put = |put: TapePut| HsmPut {
+            request: RequestId(put.file.0),
+            file: FileId(put.file.0),
+            size_bytes: put.size.0,
+            family: put.family,
+            vo: put.vo,
+            priority: 3,
+        };
+        self.input(HsmInput::Put(puts.into_iter().map(put).collect()))
     }
 
-    pub(super) fn status(&self) -> NearlineStatus {
-        let incidents = self.queue.incidents().iter();
-        let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
-            code: hsm_incident_code(*incident),
-            what: hsm_incident(*incident, &self.queue),
-            since: Timestamp(since_ns / 1_000_000),
-            fault: self.faults.get(incident).map(|fault| fault.text.clone()),
+    fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<Task> {
+        let (mut known, mut orders) = (Vec::new(), Vec::new());
+        for get in gets {
+            let Some(uri) = get.uris.first().and_then(|uri| HsmUri::parse(uri)) else {
+                let error = COPY_NOT_UNDERSTOOD.to_owned();
+                let file = get.file;
+                orders.push(Task::Tell(TapeOutcome::NotRecalled { file, error }));
+                continue;
+            };
+            known.push(HsmGet {
+                request: RequestId(get.file.0 | RECALL_BIT),
+                file: FileId(get.file.0),
+                size_bytes: get.size.0,
+                uri,
+                asker: Asker {
+                    vo: get.vo,
+                    priority: 3,
+                    deadline_ns: None,
+                    // The namespace says who waits, so the request is canceled when nobody does.
+                    lease_ns: i64::MAX,
+                },
+            });
+        }
+        if !known.is_empty() {
+            orders.extend(self.input(HsmInput::Get(known)));
+        }
+        orders
+    }
+
+    fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<Task> {
+        let (mut removes, mut orders) = (Vec::new(), Vec::new());
+        for removal in removals {
+            if removal.uri.starts_with(COPY_SCHEME) {
+                let uri = removal.uri;
+                tracing::warn!(uri, "a copy in a library of before is forgotten");
+                orders.push(Task::Tell(TapeOutcome::RemovalsEnded(vec![uri])));
+                continue;
+            }
+            let Some(uri) = HsmUri::parse(&removal.uri) else {
+                continue;
+            };
+            let target = HsmTarget::Remove(uri.clone());
+            if self.queue.live().entries.contains_key(&target) {
+                continue;
+            }
+            let request = RequestId(self.next_removal | REMOVAL_BIT);
+            self.next_removal += 1;
+            self.removals.insert(request, uri.clone());
+            removes.push(HsmRemove {
+                request: Some(request),
+                uri,
+                of: Some(FileId(removal.file.0)),
+                size_bytes: removal.size.0,
+                vo: TapeVo("removal".into()),
+            });
+        }
+        if !removes.is_empty() {
+            orders.extend(self.input(HsmInput::Remove(removes)));
+        }
+        orders
+    }
+
+    fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<Task> {
+        let requests = files.iter().map(|file| RequestId(file.0));
+        self.input(HsmInput::Cancel(requests.collect()))
+    }
+
+    fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<Task> {
+        let requests = files.iter().map(|file| RequestId(file.0 | RECALL_BIT));
+        self.input(HsmInput::Cancel(requests.collect()))
+    }
+
+    fn retry_now(&mut self) -> Vec<Task> {
+        let all = self.queue.live().entries.keys().cloned().collect();
+        self.input(HsmInput::RetryNow(all))
+    }
+
+    fn tick(&mut self) -> Vec<Task> {
+        self.input(HsmInput::Tick)
+    }
+
+    fn is_putting(&self, file: EntryId) -> bool {
+        self.is_wanted(&HsmTarget::Put(FileId(file.0)))
+    }
+
+    fn is_getting(&self, file: EntryId) -> bool {
+        self.is_wanted(&HsmTarget::Get(FileId(file.0)))
+    }
+
+    /// Of tapes behind a program nothing is known.
+    fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool {
+        !copies.is_empty()
+    }
+
+    fn files(&self) -> Vec<EntryId> {
+        let targets = self.queue.live().entries.keys();
+        let files = targets.filter_map(|target| match target {
+            HsmTarget::Put(file) | HsmTarget::Get(file) => Some(EntryId(file.0)),
+            HsmTarget::Remove(_) => None,
         });
-        NearlineStatus {
-            counts: TapeCounts::of_hsm(&self.queue.counts()),
-            incidents: incidents.collect(),
-            expected: Default::default(),
-            libraries: None,
+        files.collect()
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        let wait_ns = self.wake_ns?.saturating_sub(self.now_ns()).max(1_000_000);
+        Some(Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(0)))
+    }
+
+    async fn news(&mut self) -> Option<HsmInput> {
+        self.news.recv().await
+    }
+
+    /// What a command tells. What a recall has brought is looked at before the queue hears of its end.
+    fn take_news(&mut self, news: HsmInput) -> Vec<Task> {
+        self.note_first_bytes(&news);
+        let HsmInput::Ended { command, end } = &news else {
+            return self.input(news);
+        };
+        let run = self.queue.live().runs.get(command);
+        if !run.is_some_and(|run| matches!(run.target, HsmTarget::Get(_))) {
+            return self.input(news);
+        }
+        let recall = *command;
+        match end {
+            HsmCommandEnd::Succeeded { .. } => vec![Task::Check(recall)],
+            _ => {
+                let mut orders = vec![Task::Abandon(recall)];
+                orders.extend(self.input(news));
+                orders
+            }
         }
     }
 
+    fn begin(&mut self, work: CommandWork) -> Vec<Task> {
+        let (command, call) = match work {
+            CommandWork::Put { command, file } => (command, self.put_call(file)),
+            CommandWork::Remove { command, uri, of } => (command, self.remove_call(&uri, of)),
+            CommandWork::Stop(command) => {
+                self.runner.stop(command);
+                return Vec::new();
+            }
+        };
+        match call {
+            Ok(call) => {
+                self.runner.start(command, call);
+                Vec::new()
+            }
+            Err(NotBegun::NotNeeded) => self.command_ended(command, HsmCommandEnd::NotNeeded),
+            Err(NotBegun::NotNow(why)) => self.not_now(command, &why),
+        }
+    }
+
+    fn bring(&mut self, command: &HsmCommandId, file: &TapeFile, path: &Path) -> Vec<Task> {
+        let target = HsmTarget::Get(FileId(file.id.0));
+        let entry = self.queue.live().entries.get(&target);
+        let known = entry.map(|entry| (&entry.work, entry.since_ns));
+        let Some((HsmWork::Get { uri, .. }, since_ns)) = known else {
+            return self.recall_ended(*command, RecallEnd::Gone);
+        };
+        self.silent_gets.insert(*command, since_ns);
+        let call = HsmCall::Get {
+            pnfsid: self.pnfsid(file.id),
+            path: path.to_owned(),
+            size_bytes: file.size.0,
+            uri: uri.clone(),
+            storage_info: self.storage_info(file),
+        };
+        self.runner.start(*command, call);
+        Vec::new()
+    }
+
+    fn checking(&mut self, command: &HsmCommandId, bytes: u64) -> Vec<Task> {
+        let command = *command;
+        self.input(HsmInput::Progressed { command, bytes })
+    }
+
+    fn recall_ended(&mut self, command: HsmCommandId, end: RecallEnd) -> Vec<Task> {
+        match end {
+            RecallEnd::Brought => {
+                self.command_ended(command, HsmCommandEnd::Succeeded { uris: Vec::new() })
+            }
+            RecallEnd::WrongData(text) => {
+                self.command_ended(command, HsmCommandEnd::WrongData { text })
+            }
+            RecallEnd::NotTaken(why) => self.not_now(command, &why),
+            RecallEnd::Gone => self.command_ended(command, HsmCommandEnd::NotNeeded),
+        }
+    }
+
+    fn records(&self) -> Vec<String> {
+        lines(&self.queue.records())
+    }
+
+    fn live_requests(&self) -> usize {
+        self.queue.live().entries.len()
+    }
+
     /// Of tapes and drives behind the program nothing is known.
-    pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
+    fn meter_state(&self, counts: &TapeCounts) -> MeterState {
         let policy = self.queue.policy();
         let cycle_ns = u64::try_from(policy.batch.age_ns).unwrap_or(0);
         let queued = MeterState::of_counts(counts);
@@ -544,8 +545,24 @@ impl HsmProgram {
         }
     }
 
+    fn status(&self) -> NearlineStatus {
+        let incidents = self.queue.incidents().iter();
+        let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
+            code: hsm_incident_code(*incident),
+            what: hsm_incident(*incident, &self.queue),
+            since: Timestamp(since_ns / 1_000_000),
+            fault: self.faults.get(incident).map(|fault| fault.text.clone()),
+        });
+        NearlineStatus {
+            counts: TapeCounts::of_hsm(&self.queue.counts()),
+            incidents: incidents.collect(),
+            expected: Default::default(),
+            libraries: None,
+        }
+    }
+
     /// Stops all commands. A file that is on tape by now needs no second put.
-    pub(super) async fn end(mut self) -> Vec<TapeOutcome> {
+    async fn end(mut self) -> Vec<TapeOutcome> {
         let mut outcomes = Vec::new();
         for news in self.runner.stop_all(&mut self.news).await {
             let HsmInput::Ended {

@@ -3,9 +3,9 @@
 use super::driver::Driver;
 use super::hsm_program::HsmProgram;
 use super::tape_libraries::{COPY_SCHEME, TapeLibraries, is_of_library};
-use super::tape_system::TapeSystem;
 use super::{NearlineContext, NearlineStatus};
 use crate::config::{NearlineConfig, TapeSystemConfig};
+use crate::nearline_inbox::NearlineMail;
 use crate::open_error::OpenError;
 use parking_lot::Mutex;
 use penstock_persistence::namespace::{Change, NearlineChange};
@@ -26,35 +26,48 @@ impl NearlineConfig {
     }
 }
 
+/// The driver with the tape system of this storage element.
+pub(super) enum OpenedDriver {
+    Program(Box<Driver<HsmProgram>>),
+    Libraries(Box<Driver<TapeLibraries>>),
+}
+
+impl OpenedDriver {
+    /// Runs until it is told to stop.
+    pub(super) async fn run(self, mail: NearlineMail) {
+        match self {
+            OpenedDriver::Program(driver) => driver.run(mail).await,
+            OpenedDriver::Libraries(driver) => driver.run(mail).await,
+        }
+    }
+}
+
 /// The driver with its tape system, as the last run has left it.
 pub(super) fn open(
     config: &NearlineConfig,
     context: NearlineContext,
     status: Arc<Mutex<NearlineStatus>>,
-) -> Result<Driver, OpenError> {
+) -> Result<OpenedDriver, OpenError> {
     let has_libraries = matches!(config.system, TapeSystemConfig::Libraries(_));
     refuse_other_system(&context, has_libraries)?;
     let journal = context.namespace.tape_journal()?;
     let journal = own_journal(&context, journal, has_libraries)?;
     let records = journal.len();
-    let system = match &config.system {
+    Ok(match &config.system {
         TapeSystemConfig::Program(program) => {
             let classes = config.classes.clone();
             let opened = HsmProgram::restore(program, classes, context.clone(), &journal);
-            TapeSystem::Program(Box::new(opened.map_err(OpenError::Tape)?))
+            let system = opened.map_err(OpenError::Tape)?;
+            let driver = Driver::new(config.clone(), context, system, records, status);
+            OpenedDriver::Program(Box::new(driver))
         }
         TapeSystemConfig::Libraries(libraries) => {
             let opened = TapeLibraries::restore(libraries, config, &context, &journal);
-            TapeSystem::Libraries(Box::new(opened.map_err(OpenError::Tape)?))
+            let system = opened.map_err(OpenError::Tape)?;
+            let driver = Driver::new(config.clone(), context, system, records, status);
+            OpenedDriver::Libraries(Box::new(driver))
         }
-    };
-    Ok(Driver::new(
-        config.clone(),
-        context,
-        system,
-        records,
-        status,
-    ))
+    })
 }
 
 /// Files that are on tape in the tape system of before could not be brought back by this one.

@@ -7,7 +7,7 @@
 //! by a second link.
 
 use super::NearlineContext;
-use super::tape_order::{LocalError, RecallEnd};
+use super::driver_task::{LocalError, RecallEnd};
 use crate::file_label::{LABEL_VERSION, Label, label_again};
 use crate::pool::{Pool, sync_directory};
 use crate::reaper::{remove_if_there, with_room};

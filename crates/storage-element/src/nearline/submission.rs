@@ -3,7 +3,7 @@
 use super::Nearline;
 use penstock_model::{Bytes, PoolName, StageRequestId, Timestamp, UserName, VoName};
 use penstock_persistence::namespace::{
-    EntryId, NewStageRequest, PinQuota, StageFileState, StageProblem, StagedFile,
+    EntryId, NewStageRequest, PinQuota, RequestedFile, StageProblem,
 };
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -37,35 +37,25 @@ pub(crate) struct Submission {
 impl Nearline {
     /// The request as the namespace keeps it. Which of its files are on disk is found out there.
     pub(crate) fn stage_request(&self, submission: Submission) -> NewStageRequest {
-        let at = submission.at;
-        let staged = |file: SubmittedFile| {
-            let pin = file.pin.unwrap_or(self.config.pin_usual);
-            let is_there = file.found.is_ok();
-            StagedFile {
-                path: file.path,
-                entry: file.found.as_ref().ok().copied(),
-                pin: pin.min(self.config.pin_max),
-                pinned_until: None,
-                state: match is_there {
-                    true => StageFileState::Submitted,
-                    false => StageFileState::Failed,
-                },
-                problem: file.found.err(),
-                started: None,
-                finished: (!is_there).then_some(at),
-                activity: file.activity,
-            }
+        let requested = |file: SubmittedFile| RequestedFile {
+            path: file.path,
+            found: file.found,
+            pin: file
+                .pin
+                .unwrap_or(self.config.pin_usual)
+                .min(self.config.pin_max),
+            activity: file.activity,
         };
         NewStageRequest {
             id: StageRequestId::new(Uuid::new_v4().to_string()),
             user: submission.user,
             vo: submission.vo,
             challenge: submission.challenge,
-            at,
+            at: submission.at,
             is_of_reader: submission.is_of_reader,
             quota: self.pin_quota(),
             pools_away: self.pools_away(),
-            files: submission.files.into_iter().map(staged).collect(),
+            files: submission.files.into_iter().map(requested).collect(),
         }
     }
 

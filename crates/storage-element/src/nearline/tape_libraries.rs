@@ -22,20 +22,20 @@ use library_status::{DriveActivity, Times};
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
-use super::tape_order::{
-    Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
-};
+use super::driver_task::{Forecast, LocalError, RecallEnd, TapeGet, TapeOutcome, TapePut};
+use super::tape_system::{TapeSystem, TaskOf};
 use super::wording::{COPY_NOT_UNDERSTOOD, library_incident, log_begin, log_end};
 use crate::clock::BelievedClock;
 use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
+use crate::tape_operator::{OperatorOrder, ReplySender};
 use copy_uri::CopyUri;
 use disk_side::DiskSide;
-use penstock_model::Timestamp;
-use penstock_persistence::namespace::{EntryId, Namespace, TapeCopy as StoredCopy, TapeRemoval};
+use penstock_model::{Bytes, Timestamp};
+use penstock_persistence::namespace::{EntryId, Namespace, TapeCopyUri, TapeFile, TapeRemoval};
 use penstock_tape::drive_pool::{DownReason, DriveState};
 use penstock_tape::live_set::RequestTarget;
-use penstock_tape::record::{Record, TapeState};
+use penstock_tape::record::{DriveRecord, Record, TapeState};
 use penstock_tape::request::{
     ArchiveRequest, ArchiveWishes, Asker, DriveName, FileId, LibraryName, ReadPurpose,
     RecallRequest, RequestId, RequestOutcome, TapeCopy, TapeErrorScope, VoName as TapeVo,
@@ -58,6 +58,15 @@ pub(in crate::nearline) enum LibraryNews {
     Drive(DriveMessage),
     Care(CareNews),
 }
+
+/// One try to bring a file: a drive reads it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::nearline) struct DriveTry {
+    drive: DriveName,
+    file: FileId,
+}
+
+type LibraryTask = TaskOf<TapeLibraries>;
 
 /// Libraries with their request engine.
 pub(super) struct TapeLibraries {
@@ -100,7 +109,7 @@ impl TapeLibraries {
         self.clock.recorded()
     }
 
-    fn input(&mut self, input: Input) -> Vec<TapeOrder> {
+    fn input(&mut self, input: Input) -> Vec<LibraryTask> {
         self.newest_ns = self.now_ns();
         let effects = self.engine.handle(self.newest_ns, input);
         self.note_activities();
@@ -118,22 +127,6 @@ impl TapeLibraries {
                 self.activities.insert(name.clone(), since);
             }
         }
-    }
-
-    pub(super) fn resume(&mut self) -> Vec<TapeOrder> {
-        self.newest_ns = self.now_ns();
-        let inventory = std::mem::take(&mut self.inventory);
-        let effects = self.engine.take_inventory(self.newest_ns, inventory);
-        let mut orders = self.orders(effects);
-        self.know_incidents();
-        let effects = self.engine.resume(self.newest_ns);
-        orders.extend(self.orders(effects));
-        // What nobody waits for is asked for anew.
-        let requests = self.engine.live().requests.keys();
-        let background = requests.filter(|request| RequestKind::parse(**request).0.is_background());
-        let background = background.copied().collect();
-        orders.extend(self.input(Input::Cancel(background)));
-        orders
     }
 
     /// Incidents of before, as far as states still tell of them.
@@ -164,7 +157,7 @@ impl TapeLibraries {
     }
 
     /// What the driver does of what the engine orders.
-    fn orders(&mut self, effects: Vec<Effect>) -> Vec<TapeOrder> {
+    fn orders(&mut self, effects: Vec<Effect>) -> Vec<LibraryTask> {
         let mut orders = Vec::new();
         for effect in effects {
             match effect {
@@ -172,35 +165,42 @@ impl TapeLibraries {
                     for record in &records {
                         self.note_read_over(record);
                     }
-                    orders.push(TapeOrder::Persist(self.lines(records)));
+                    orders.push(LibraryTask::Persist(self.lines(records)));
                 }
                 Effect::Read {
                     ref drive, file, ..
                 } => {
-                    let recall = RecallTry::Drive(drive.clone(), file);
+                    let recall = DriveTry {
+                        drive: drive.clone(),
+                        file,
+                    };
                     self.reads.insert(drive.clone(), effect);
-                    orders.push(TapeOrder::Bring(recall, EntryId(file.0)));
+                    orders.push(LibraryTask::Bring(recall, EntryId(file.0)));
                 }
                 Effect::Mount { ref purpose, .. } => {
                     self.read_mounts += u64::from(!purpose.is_archive());
-                    orders.push(TapeOrder::Begin(TapeWork::Drive(effect)));
+                    orders.push(LibraryTask::Begin(effect));
                 }
-                Effect::Verify { .. }
+                Effect::AskOrder { .. }
+                | Effect::Verify { .. }
                 | Effect::Write { .. }
                 | Effect::WriteAggregate { .. }
                 | Effect::Sync { .. }
-                | Effect::Dismount { .. } => orders.push(TapeOrder::Begin(TapeWork::Drive(effect))),
+                | Effect::Dismount { .. } => orders.push(LibraryTask::Begin(effect)),
                 Effect::Abort { ref drive } => {
                     if let Some(Effect::Read { file, .. }) = self.reads.remove(drive) {
                         self.over_bytes.remove(&file);
-                        let recall = RecallTry::Drive(drive.clone(), file);
-                        orders.push(TapeOrder::Abandon(recall));
+                        let recall = DriveTry {
+                            drive: drive.clone(),
+                            file,
+                        };
+                        orders.push(LibraryTask::Abandon(recall));
                     }
-                    orders.push(TapeOrder::Begin(TapeWork::Drive(effect)));
+                    orders.push(LibraryTask::Begin(effect));
                 }
                 Effect::Tell { request, outcome } => {
                     let outcome = self.told(request, outcome);
-                    orders.extend(outcome.map(TapeOrder::Tell));
+                    orders.extend(outcome.map(LibraryTask::Tell));
                 }
                 Effect::Open(incident) => {
                     log_begin(&library_incident(&incident), None);
@@ -230,7 +230,7 @@ impl TapeLibraries {
                 }
                 // The namespace is told when all copies are made.
                 Effect::CopyMade { .. } => {}
-                Effect::Relabel { .. } => orders.push(TapeOrder::Begin(TapeWork::Drive(effect))),
+                Effect::Relabel { .. } => orders.push(LibraryTask::Begin(effect)),
                 Effect::RelabelRefused { because, .. } => self.care.refusal = Some(because),
                 Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
             }
@@ -239,12 +239,12 @@ impl TapeLibraries {
     }
 
     fn note_read_over(&mut self, record: &Record) {
-        if let Record::ReadBegun {
+        if let Record::Drive(DriveRecord::ReadBegun {
             over_bytes,
             is_compared: false,
             file,
             ..
-        } = record
+        }) = record
         {
             // What an earlier try read over was for nothing.
             self.over_bytes.remove(file);
@@ -260,168 +260,21 @@ impl TapeLibraries {
         lines.collect()
     }
 
-    pub(super) fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<TapeOrder> {
-        // A mount is made when its deadline is as near as this.
-        let lead_ns = self.engine.policy().mount.deadline_lead_ns;
-        let now_ns = self.now_ns();
-        let deadline_ns = |wait: Duration| {
-            let wait_ns = i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX);
-            now_ns.saturating_add(wait_ns).saturating_add(lead_ns)
-        };
-        let request = |put: TapePut| ArchiveRequest {
-            request: RequestKind::Put.of(put.file),
-            file: FileId(put.file.0),
-            size_bytes: put.size.0,
-            family: put.family,
-            asker: Asker {
-                deadline_ns: put.wait_max.map(deadline_ns),
-                ..asker(put.vo)
-            },
-            wishes: ArchiveWishes {
-                copies: put.copies,
-                is_packed: put.is_packed,
-                data_set: put.data_set,
-                activity: put.account.activity,
-                challenge: put.account.challenge,
-                ..ArchiveWishes::default()
-            },
-        };
-        self.input(Input::Archive(puts.into_iter().map(request).collect()))
-    }
-
-    pub(super) fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<TapeOrder> {
-        let (mut known, mut orders) = (Vec::new(), Vec::new());
-        for get in gets {
-            let copies = get.uris.iter().filter_map(|uri| CopyUri::parse(uri));
-            let copies: Vec<TapeCopy> = copies.map(|uri| uri.copy).collect();
-            if copies.is_empty() {
-                let (file, error) = (get.file, COPY_NOT_UNDERSTOOD.to_owned());
-                orders.push(TapeOrder::Tell(TapeOutcome::NotRecalled { file, error }));
-                continue;
-            }
-            known.push(RecallRequest {
-                request: RequestKind::Get.of(get.file),
-                file: FileId(get.file.0),
-                size_bytes: get.size.0,
-                copies,
-                asker: asker(get.vo),
-                activity: get.account.activity,
-                challenge: get.account.challenge,
-                purpose: ReadPurpose::Users,
-            });
-        }
-        orders.extend(self.input(Input::Recall(known)));
-        orders
-    }
-
-    /// A copy that nobody needs is forgotten: its room comes back when its tape is written anew.
-    pub(super) fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<TapeOrder> {
-        let uris = removals.into_iter().map(|removal| {
-            if !removal.uri.starts_with(COPY_SCHEME) {
-                let uri = &removal.uri;
-                tracing::warn!(
-                    uri,
-                    "a copy in the HSM of before is forgotten, and stays there"
-                );
-            }
-            removal.uri
-        });
-        vec![TapeOrder::Tell(TapeOutcome::RemovalsEnded(uris.collect()))]
-    }
-
-    pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
-        self.cancel(files.iter().map(|file| RequestKind::Put.of(*file)))
-    }
-
-    pub(super) fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
-        self.cancel(files.iter().map(|file| RequestKind::Get.of(*file)))
-    }
-
-    fn cancel(&mut self, requests: impl Iterator<Item = RequestId>) -> Vec<TapeOrder> {
+    fn cancel(&mut self, requests: impl Iterator<Item = RequestId>) -> Vec<LibraryTask> {
         self.input(Input::Cancel(requests.collect()))
     }
 
-    pub(super) fn retry_now(&mut self) -> Vec<TapeOrder> {
-        self.care.hasten();
-        self.input(Input::RetryLibraries)
-    }
-
-    pub(super) fn tick(&mut self) -> Vec<TapeOrder> {
-        if self.wake_ns.is_some_and(|wake_ns| wake_ns <= self.now_ns()) {
-            // The engine says when it wants the next one, if it wants one.
-            self.wake_ns = None;
-        }
-        let mut orders = self.input(Input::Tick);
-        if self.care.is_due() {
-            orders.extend(self.care_for_tapes());
-        }
-        orders
-    }
-
-    pub(super) fn is_putting(&self, file: EntryId) -> bool {
-        let put = RequestKind::Put.of(file);
-        self.engine.live().requests.contains_key(&put)
-    }
-
-    pub(super) fn is_getting(&self, file: EntryId) -> bool {
-        let get = RequestKind::Get.of(file);
-        self.engine.live().requests.contains_key(&get)
-    }
-
-    /// The copy of a file on disk is to be written to tape anew.
-    pub(super) fn holds(&self, file: EntryId) -> bool {
-        self.care.holds(FileId(file.0))
-    }
-
-    /// A tape that is broken, disabled or not configured any more is none of those that can be read.
-    pub(super) fn has_readable_copy(&self, copies: &[StoredCopy]) -> bool {
-        let mut known = copies.iter().filter_map(|copy| CopyUri::parse(&copy.uri));
-        known.any(|uri| self.engine.live().is_readable(&uri.copy.tape))
-    }
-
-    pub(super) fn files(&self) -> Vec<EntryId> {
-        let targets = self.engine.live().requests.values();
-        let files = targets.map(|target| match target {
-            RequestTarget::Recall(file) | RequestTarget::Archive(file) => EntryId(file.0),
-        });
-        files.collect()
-    }
-
-    pub(super) fn wait(&self) -> Option<Duration> {
-        if self.care.is_due() {
-            return Some(Duration::from_millis(1));
-        }
-        let wait_ns = self.wake_ns?.saturating_sub(self.now_ns()) / i64::from(self.factor);
-        Some(Duration::from_nanos(
-            u64::try_from(wait_ns.max(1_000_000)).unwrap_or(0),
-        ))
-    }
-
-    pub(super) async fn news(&mut self) -> Option<LibraryNews> {
-        tokio::select! {
-            news = self.news.recv() => news.map(LibraryNews::Drive),
-            news = self.care.news.recv() => news.map(LibraryNews::Care),
-        }
-    }
-
-    pub(super) fn take_news(&mut self, news: LibraryNews) -> Vec<TapeOrder> {
-        match news {
-            LibraryNews::Drive(news) => self.take_report(news),
-            LibraryNews::Care(news) => self.take_care_news(news),
-        }
-    }
-
     /// What a drive reports. What it has read is looked at before the engine hears of it.
-    fn take_report(&mut self, news: DriveMessage) -> Vec<TapeOrder> {
+    fn take_report(&mut self, news: DriveMessage) -> Vec<LibraryTask> {
         let DriveMessage { drive, report, .. } = news;
         let mut orders = Vec::new();
         match report {
             DriveReport::FileRead(file) => {
                 let read = self.reads.get(&drive);
                 let is_awaited = matches!(read, Some(Effect::Read { file: of, .. }) if *of == file);
-                let recall = RecallTry::Drive(drive, file);
+                let recall = DriveTry { drive, file };
                 return match is_awaited {
-                    true => vec![TapeOrder::Check(recall)],
+                    true => vec![LibraryTask::Check(recall)],
                     false => Vec::new(),
                 };
             }
@@ -429,12 +282,17 @@ impl TapeLibraries {
                 if let Some(Effect::Read { file, .. }) = self.reads.remove(&drive) {
                     self.over_bytes.remove(&file);
                     self.disk.forget(file);
-                    orders.push(TapeOrder::Abandon(RecallTry::Drive(drive.clone(), file)));
+                    orders.push(LibraryTask::Abandon(DriveTry {
+                        drive: drive.clone(),
+                        file,
+                    }));
                 }
             }
             DriveReport::Mounted
             | DriveReport::Located { .. }
             | DriveReport::WrapEnds { .. }
+            | DriveReport::OrdersReads { .. }
+            | DriveReport::ReadsOrdered { .. }
             | DriveReport::DataEnds { .. }
             | DriveReport::LibraryFull
             | DriveReport::Moved { .. }
@@ -450,11 +308,12 @@ impl TapeLibraries {
     }
 
     /// Has a drive do something.
-    pub(super) fn perform(&mut self, effect: &Effect) -> Vec<TapeOrder> {
+    pub(super) fn perform(&mut self, effect: &Effect) -> Vec<LibraryTask> {
         if let Effect::Relabel { tape } = effect {
             return self.perform_relabel(tape);
         }
         let (Effect::Mount { drive, .. }
+        | Effect::AskOrder { drive, .. }
         | Effect::Read { drive, .. }
         | Effect::Verify { drive, .. }
         | Effect::Write { drive, .. }
@@ -478,91 +337,23 @@ impl TapeLibraries {
         }
     }
 
-    pub(super) fn bring(&mut self, drive: &DriveName, path: &Path) -> Vec<TapeOrder> {
-        let Some(read) = self.reads.get(drive).cloned() else {
+    /// There was no room for a file of this size. Users' files as large, or larger, that no drive reads are not tried one after the other
+    /// in vain.
+    fn put_off(&mut self, size_bytes: u64) -> Vec<LibraryTask> {
+        let recalls = self.engine.live().recalls.iter();
+        let waiting = recalls.filter_map(|(file, entry)| {
+            let is_asked = entry.askers.contains_key(&RequestKind::Get.of_file(*file));
+            let is_put_off = is_asked && entry.read_by.is_none() && entry.size_bytes >= size_bytes;
+            is_put_off.then_some((EntryId(file.0), Bytes(entry.size_bytes)))
+        });
+        let waiting: Vec<(EntryId, Bytes)> = waiting.collect();
+        if waiting.is_empty() {
             return Vec::new();
-        };
-        if let Effect::Read { file, .. } = &read {
-            self.disk.expect(*file, path);
         }
-        self.perform(&read)
-    }
-
-    pub(super) fn checking(&mut self, drive: &DriveName, bytes: u64) -> Vec<TapeOrder> {
-        let (drive, report) = (drive.clone(), DriveReport::Moved { bytes });
-        self.input(Input::Report { drive, report })
-    }
-
-    pub(super) fn recall_ended(
-        &mut self,
-        drive: &DriveName,
-        file: FileId,
-        end: RecallEnd,
-    ) -> Vec<TapeOrder> {
-        self.reads.remove(drive);
-        self.over_bytes.remove(&file);
-        self.disk.forget(file);
-        let report = match end {
-            RecallEnd::Brought => DriveReport::FileRead(file),
-            RecallEnd::WrongData(text) => {
-                tracing::error!(file = file.0, drive = %drive.0, text, "a copy on tape is not the file");
-                DriveReport::Failed(TapeErrorScope::File)
-            }
-            RecallEnd::NotTaken(why) => {
-                tracing::warn!(file = file.0, %why, "a file from tape is not taken now; it is asked for again");
-                DriveReport::NotTaken(file)
-            }
-            RecallEnd::Gone => DriveReport::NotTaken(file),
-        };
-        let drive = drive.clone();
-        self.input(Input::Report { drive, report })
-    }
-
-    pub(super) fn records(&self) -> Vec<String> {
-        self.lines(vec![self.engine.snapshot()])
-    }
-
-    pub(super) fn live_requests(&self) -> usize {
-        self.engine.live().requests.len()
-    }
-
-    pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
-        library_status::meter_state(self, counts)
-    }
-
-    pub(super) fn over_bytes(&self, file: EntryId) -> u64 {
-        self.over_bytes.get(&FileId(file.0)).copied().unwrap_or(0)
-    }
-
-    pub(super) fn recall_wait(&self, file: EntryId) -> Option<Duration> {
-        let entry = self.engine.live().recalls.get(&FileId(file.0))?;
-        let waited_ns = self.now_ns().saturating_sub(entry.since_ns) / i64::from(self.factor);
-        Some(Duration::from_nanos(u64::try_from(waited_ns).unwrap_or(0)))
-    }
-
-    /// A copy of the engine runs ahead, on another thread.
-    pub(super) fn forecast(&self) -> Option<Forecast> {
-        if self.engine.live().recalls.is_empty() {
-            return None;
-        }
-        let (engine, now_ns, times) = (self.engine.clone(), self.now_ns(), Times::of(self));
-        let moves = self
-            .libraries
-            .values()
-            .map(|library| library.definition().model.move_ns);
-        let carry_ns = moves.max().unwrap_or(0);
-        Some(Box::new(move || {
-            let ends = engine.forecast(now_ns, ForecastTimes { carry_ns }).ends_ns;
-            let told = ends.into_iter().filter_map(|(request, end_ns)| {
-                let (kind, file) = RequestKind::parse(request);
-                (kind == RequestKind::Get).then(|| (file, times.wall(end_ns)))
-            });
-            told.collect()
-        }))
-    }
-
-    pub(super) fn status(&self) -> NearlineStatus {
-        library_status::status(self)
+        let files: Vec<EntryId> = waiting.iter().map(|(file, _)| *file).collect();
+        let mut orders = self.cancel_gets(&files);
+        orders.push(LibraryTask::Tell(TapeOutcome::NoRoom(waiting)));
+        orders
     }
 
     /// What the driver is told of the end of a request.
@@ -629,8 +420,297 @@ impl TapeLibraries {
         Some(TapeOutcome::Archived { file, uris })
     }
 
+    /// Nobody waits for reports any longer.
+    fn close(&mut self) {
+        self.news.close();
+        for library in self.libraries.values() {
+            library.close();
+        }
+    }
+}
+
+impl TapeSystem for TapeLibraries {
+    type Try = DriveTry;
+    type Work = Effect;
+    type News = LibraryNews;
+
+    fn resume(&mut self) -> Vec<LibraryTask> {
+        self.newest_ns = self.now_ns();
+        let inventory = std::mem::take(&mut self.inventory);
+        let effects = self.engine.take_inventory(self.newest_ns, inventory);
+        let mut orders = self.orders(effects);
+        self.know_incidents();
+        let effects = self.engine.resume(self.newest_ns);
+        orders.extend(self.orders(effects));
+        orders.extend(self.take_ended());
+        // What nobody waits for is asked for anew.
+        let requests = self.engine.live().requests.keys();
+        let background = requests.filter(|request| RequestKind::parse(**request).0.is_background());
+        let background = background.copied().collect();
+        orders.extend(self.input(Input::Cancel(background)));
+        orders
+    }
+
+    fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<LibraryTask> {
+        // A mount is made when its deadline is as near as this.
+        let lead_ns = self.engine.policy().mount.deadline_lead_ns;
+        let now_ns = self.now_ns();
+        let deadline_ns = |wait: Duration| {
+            let wait_ns = i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX);
+            now_ns.saturating_add(wait_ns).saturating_add(lead_ns)
+        };
+        let request = |put: TapePut| ArchiveRequest {
+            request: RequestKind::Put.of(put.file),
+            file: FileId(put.file.0),
+            size_bytes: put.size.0,
+            family: put.family,
+            asker: Asker {
+                deadline_ns: put.wait_max.map(deadline_ns),
+                ..asker(put.vo)
+            },
+            wishes: ArchiveWishes {
+                copies: put.copies,
+                is_packed: put.is_packed,
+                data_set: put.data_set,
+                activity: put.account.activity,
+                challenge: put.account.challenge,
+                ..ArchiveWishes::default()
+            },
+        };
+        self.input(Input::Archive(puts.into_iter().map(request).collect()))
+    }
+
+    fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<LibraryTask> {
+        let (mut known, mut orders) = (Vec::new(), Vec::new());
+        for get in gets {
+            let copies = get.uris.iter().filter_map(|uri| CopyUri::parse(uri));
+            let copies: Vec<TapeCopy> = copies.map(|uri| uri.copy).collect();
+            if copies.is_empty() {
+                let (file, error) = (get.file, COPY_NOT_UNDERSTOOD.to_owned());
+                orders.push(LibraryTask::Tell(TapeOutcome::NotRecalled { file, error }));
+                continue;
+            }
+            known.push(RecallRequest {
+                request: RequestKind::Get.of(get.file),
+                file: FileId(get.file.0),
+                size_bytes: get.size.0,
+                copies,
+                asker: asker(get.vo),
+                activity: get.account.activity,
+                challenge: get.account.challenge,
+                purpose: ReadPurpose::Users,
+            });
+        }
+        orders.extend(self.input(Input::Recall(known)));
+        orders
+    }
+
+    /// A copy that nobody needs is forgotten: its room comes back when its tape is written anew.
+    fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<LibraryTask> {
+        let uris = removals.into_iter().map(|removal| {
+            if !removal.uri.starts_with(COPY_SCHEME) {
+                let uri = &removal.uri;
+                tracing::warn!(
+                    uri,
+                    "a copy in the HSM of before is forgotten, and stays there"
+                );
+            }
+            removal.uri
+        });
+        vec![LibraryTask::Tell(TapeOutcome::RemovalsEnded(
+            uris.collect(),
+        ))]
+    }
+
+    fn takes_changed_puts(&self) -> bool {
+        true
+    }
+
+    fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<LibraryTask> {
+        self.cancel(files.iter().map(|file| RequestKind::Put.of(*file)))
+    }
+
+    fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<LibraryTask> {
+        self.cancel(files.iter().map(|file| RequestKind::Get.of(*file)))
+    }
+
+    fn retry_now(&mut self) -> Vec<LibraryTask> {
+        self.care.hasten();
+        self.input(Input::RetryLibraries)
+    }
+
+    async fn operate(&mut self, order: OperatorOrder, reply: ReplySender) -> Vec<LibraryTask> {
+        self.take_operator_order(order, reply).await
+    }
+
+    fn tick(&mut self) -> Vec<LibraryTask> {
+        if self.wake_ns.is_some_and(|wake_ns| wake_ns <= self.now_ns()) {
+            // The engine says when it wants the next one, if it wants one.
+            self.wake_ns = None;
+        }
+        let mut orders = self.input(Input::Tick);
+        if self.care.is_due() {
+            orders.extend(self.begin_care());
+        }
+        orders
+    }
+
+    fn care_for_tapes(&mut self) -> Vec<LibraryTask> {
+        self.begin_care()
+    }
+
+    /// The copy of a file on disk is to be written to tape anew.
+    fn holds(&self, file: EntryId) -> bool {
+        self.care.holds(FileId(file.0))
+    }
+
+    fn is_putting(&self, file: EntryId) -> bool {
+        let put = RequestKind::Put.of(file);
+        self.engine.live().requests.contains_key(&put)
+    }
+
+    fn is_getting(&self, file: EntryId) -> bool {
+        let get = RequestKind::Get.of(file);
+        self.engine.live().requests.contains_key(&get)
+    }
+
+    /// A tape that is broken, disabled or not configured any more is none of those that can be read.
+    fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool {
+        let mut known = copies.iter().filter_map(|copy| CopyUri::parse(&copy.uri));
+        known.any(|uri| self.engine.live().is_readable(&uri.copy.tape))
+    }
+
+    fn compares_puts(&self) -> bool {
+        true
+    }
+
+    fn files(&self) -> Vec<EntryId> {
+        let targets = self.engine.live().requests.values();
+        let files = targets.map(|target| match target {
+            RequestTarget::Recall(file) | RequestTarget::Archive(file) => EntryId(file.0),
+        });
+        files.collect()
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        if self.care.is_due() {
+            return Some(Duration::from_millis(1));
+        }
+        let wait_ns = self.wake_ns?.saturating_sub(self.now_ns()) / i64::from(self.factor);
+        Some(Duration::from_nanos(
+            u64::try_from(wait_ns.max(1_000_000)).unwrap_or(0),
+        ))
+    }
+
+    async fn news(&mut self) -> Option<LibraryNews> {
+        tokio::select! {
+            news = self.news.recv() => news.map(LibraryNews::Drive),
+            news = self.care.news.recv() => news.map(LibraryNews::Care),
+        }
+    }
+
+    fn take_news(&mut self, news: LibraryNews) -> Vec<LibraryTask> {
+        match news {
+            LibraryNews::Drive(news) => self.take_report(news),
+            LibraryNews::Care(news) => self.take_care_news(news),
+        }
+    }
+
+    fn begin(&mut self, effect: Effect) -> Vec<LibraryTask> {
+        self.perform(&effect)
+    }
+
+    fn bring(&mut self, recall: &DriveTry, _file: &TapeFile, path: &Path) -> Vec<LibraryTask> {
+        let Some(read) = self.reads.get(&recall.drive).cloned() else {
+            return Vec::new();
+        };
+        if let Effect::Read { file, .. } = &read {
+            self.disk.expect(*file, path);
+        }
+        self.perform(&read)
+    }
+
+    fn checking(&mut self, recall: &DriveTry, bytes: u64) -> Vec<LibraryTask> {
+        let (drive, report) = (recall.drive.clone(), DriveReport::Moved { bytes });
+        self.input(Input::Report { drive, report })
+    }
+
+    fn recall_ended(&mut self, recall: DriveTry, end: RecallEnd) -> Vec<LibraryTask> {
+        let DriveTry { drive, file } = recall;
+        let read = self.reads.remove(&drive);
+        self.over_bytes.remove(&file);
+        self.disk.forget(file);
+        let mut orders = Vec::new();
+        if let (RecallEnd::NotTaken(LocalError::NoRoom), Some(Effect::Read { size_bytes, .. })) =
+            (&end, read)
+        {
+            orders = self.put_off(size_bytes);
+        }
+        let report = match end {
+            RecallEnd::Brought => DriveReport::FileRead(file),
+            RecallEnd::WrongData(text) => {
+                tracing::error!(file = file.0, drive = %drive.0, text, "a copy on tape is not the file");
+                DriveReport::Failed(TapeErrorScope::File)
+            }
+            RecallEnd::NotTaken(why) => {
+                tracing::warn!(file = file.0, %why, "a file from tape is not taken now; it is asked for again");
+                DriveReport::NotTaken(file)
+            }
+            RecallEnd::Gone => DriveReport::NotTaken(file),
+        };
+        orders.extend(self.input(Input::Report { drive, report }));
+        orders
+    }
+
+    fn records(&self) -> Vec<String> {
+        self.lines(vec![self.engine.snapshot()])
+    }
+
+    fn live_requests(&self) -> usize {
+        self.engine.live().requests.len()
+    }
+
+    /// A copy of the engine runs ahead, on another thread.
+    fn forecast(&self) -> Option<Forecast> {
+        if self.engine.live().recalls.is_empty() {
+            return None;
+        }
+        let (engine, now_ns, times) = (self.engine.clone(), self.now_ns(), Times::of(self));
+        let moves = self
+            .libraries
+            .values()
+            .map(|library| library.definition().model.move_ns);
+        let carry_ns = moves.max().unwrap_or(0);
+        Some(Box::new(move || {
+            let ends = engine.forecast(now_ns, ForecastTimes { carry_ns }).ends_ns;
+            let told = ends.into_iter().filter_map(|(request, end_ns)| {
+                let (kind, file) = RequestKind::parse(request);
+                (kind == RequestKind::Get).then(|| (file, times.wall(end_ns)))
+            });
+            told.collect()
+        }))
+    }
+
+    fn meter_state(&self, counts: &TapeCounts) -> MeterState {
+        library_status::meter_state(self, counts)
+    }
+
+    fn recall_wait(&self, file: EntryId) -> Option<Duration> {
+        let entry = self.engine.live().recalls.get(&FileId(file.0))?;
+        let waited_ns = self.now_ns().saturating_sub(entry.since_ns) / i64::from(self.factor);
+        Some(Duration::from_nanos(u64::try_from(waited_ns).unwrap_or(0)))
+    }
+
+    fn over_bytes(&self, file: EntryId) -> u64 {
+        self.over_bytes.get(&FileId(file.0)).copied().unwrap_or(0)
+    }
+
+    fn status(&self) -> NearlineStatus {
+        library_status::status(self)
+    }
+
     /// Drives stop where they are, as in a power cut: what no sync covers is written again.
-    pub(super) async fn end(mut self) -> Vec<TapeOutcome> {
+    async fn end(mut self) -> Vec<TapeOutcome> {
         self.close();
         let libraries = std::mem::take(&mut self.libraries);
         let threads = std::mem::take(&mut self.threads);
@@ -643,14 +723,6 @@ impl TapeLibraries {
         });
         let _ = ended.await;
         Vec::new()
-    }
-
-    /// Nobody waits for reports any longer.
-    fn close(&mut self) {
-        self.news.close();
-        for library in self.libraries.values() {
-            library.close();
-        }
     }
 }
 

@@ -2,279 +2,133 @@
 //! hears what came of that; it knows neither who asks for files nor what the namespace holds of them.
 
 use super::NearlineStatus;
-use super::hsm_program::HsmProgram;
-use super::tape_libraries::{LibraryNews, TapeLibraries};
-use super::tape_order::{
-    Forecast, RecallEnd, RecallTry, TapeGet, TapeOrder, TapeOutcome, TapePut, TapeWork,
-};
+use super::driver_task::{DriverTask, Forecast, RecallEnd, TapeGet, TapeOutcome, TapePut};
 use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
-use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
-use penstock_persistence::namespace::{EntryId, TapeCopy, TapeFile, TapeRemoval};
-use penstock_tape::hsm_queue::HsmInput;
+use crate::tape_operator::{OperatorError, OperatorOrder, ReplySender};
+use penstock_persistence::namespace::{EntryId, TapeCopyUri, TapeFile, TapeRemoval};
+use std::fmt::Debug;
 use std::path::Path;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
-/// What a tape system tells by itself.
-#[derive(Debug)]
-pub(super) enum TapeNews {
-    Program(HsmInput),
-    Libraries(LibraryNews),
-}
+/// A task for the driver of this tape system.
+pub(super) type TaskOf<S> = DriverTask<<S as TapeSystem>::Try, <S as TapeSystem>::Work>;
 
-/// The tape system of this storage element.
-pub(super) enum TapeSystem {
-    Program(Box<HsmProgram>),
-    Libraries(Box<TapeLibraries>),
-}
+/// A tape system.
+pub(super) trait TapeSystem: Sized + Send + 'static {
+    /// Names one try to bring a file.
+    type Try: Debug + Clone + Ord + Send + 'static;
+    /// What it does once its records are kept.
+    type Work: Debug;
+    /// What it tells by itself.
+    type News: Debug;
 
-/// Calls the same method of whichever it is.
-macro_rules! either {
-    ($system:expr, $one:ident => $call:expr) => {
-        match $system {
-            TapeSystem::Program($one) => $call,
-            TapeSystem::Libraries($one) => $call,
-        }
-    };
-}
-
-impl TapeSystem {
     /// At a start: what was begun and may not have been done.
-    pub(super) fn resume(&mut self) -> Vec<TapeOrder> {
-        either!(self, one => one.resume())
-    }
+    fn resume(&mut self) -> Vec<TaskOf<Self>>;
 
-    pub(super) fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<TapeOrder> {
-        either!(self, one => one.ask_puts(puts))
-    }
+    fn ask_puts(&mut self, puts: Vec<TapePut>) -> Vec<TaskOf<Self>>;
 
-    pub(super) fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<TapeOrder> {
-        either!(self, one => one.ask_gets(gets))
-    }
+    fn ask_gets(&mut self, gets: Vec<TapeGet>) -> Vec<TaskOf<Self>>;
 
-    pub(super) fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<TapeOrder> {
-        either!(self, one => one.ask_removals(removals))
-    }
+    fn ask_removals(&mut self, removals: Vec<TapeRemoval>) -> Vec<TaskOf<Self>>;
 
     /// Whether a put that is asked for again may want another family or number of copies than before. To an HSM each command tells
     /// the family of its file.
-    pub(super) fn takes_changed_puts(&self) -> bool {
-        matches!(self, TapeSystem::Libraries(_))
+    fn takes_changed_puts(&self) -> bool {
+        false
     }
 
     /// These need not be put on tape, or brought, any more.
-    pub(super) fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
-        either!(self, one => one.cancel_puts(files))
-    }
+    fn cancel_puts(&mut self, files: &[EntryId]) -> Vec<TaskOf<Self>>;
 
-    pub(super) fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<TapeOrder> {
-        either!(self, one => one.cancel_gets(files))
-    }
+    fn cancel_gets(&mut self, files: &[EntryId]) -> Vec<TaskOf<Self>>;
 
     /// What waits for its next try is tried now.
-    pub(super) fn retry_now(&mut self) -> Vec<TapeOrder> {
-        either!(self, one => one.retry_now())
-    }
+    fn retry_now(&mut self) -> Vec<TaskOf<Self>>;
 
-    /// Does what an operator wants, and tells so.
-    pub(super) async fn operate(
-        &mut self,
-        order: OperatorOrder,
-        reply: oneshot::Sender<Result<OperatorReply, OperatorError>>,
-    ) -> Vec<TapeOrder> {
-        match self {
-            TapeSystem::Libraries(one) => one.operate(order, reply).await,
-            TapeSystem::Program(_) => {
-                // Whoever asked may have gone.
-                let _ = reply.send(Err(OperatorError::NoLibraries));
-                Vec::new()
-            }
-        }
+    /// Does what an operator wants of drives and tapes, and tells so. An HSM has its own operators for that.
+    async fn operate(&mut self, _order: OperatorOrder, reply: ReplySender) -> Vec<TaskOf<Self>> {
+        // Whoever asked may have gone.
+        let _ = reply.send(Err(OperatorError::NoLibraries));
+        Vec::new()
     }
 
     /// Nothing but time has passed.
-    pub(super) fn tick(&mut self) -> Vec<TapeOrder> {
-        either!(self, one => one.tick())
-    }
+    fn tick(&mut self) -> Vec<TaskOf<Self>>;
 
-    /// Does what nobody waits for, such as reading files on tape to see whether they can be.
-    pub(super) fn care_for_tapes(&mut self) -> Vec<TapeOrder> {
-        match self {
-            // An HSM does that itself.
-            TapeSystem::Program(_) => Vec::new(),
-            TapeSystem::Libraries(one) => one.care_for_tapes(),
-        }
+    /// Does what nobody waits for, such as reading files on tape to see whether they can be. An HSM does that itself.
+    fn care_for_tapes(&mut self) -> Vec<TaskOf<Self>> {
+        Vec::new()
     }
 
     /// Whether it needs the copy of a file on disk, which is on tape as well.
-    pub(super) fn holds(&self, file: EntryId) -> bool {
-        match self {
-            TapeSystem::Program(_) => false,
-            TapeSystem::Libraries(one) => one.holds(file),
-        }
+    fn holds(&self, _file: EntryId) -> bool {
+        false
     }
 
     /// Whether it works on this file, and somebody wants that still.
-    pub(super) fn is_putting(&self, file: EntryId) -> bool {
-        either!(self, one => one.is_putting(file))
-    }
+    fn is_putting(&self, file: EntryId) -> bool;
 
-    pub(super) fn is_getting(&self, file: EntryId) -> bool {
-        either!(self, one => one.is_getting(file))
-    }
+    fn is_getting(&self, file: EntryId) -> bool;
 
     /// Whether one of these copies can be read, as far as it is known of tapes.
-    pub(super) fn has_readable_copy(&self, copies: &[TapeCopy]) -> bool {
-        match self {
-            // Of tapes behind a program nothing is known.
-            TapeSystem::Program(_) => !copies.is_empty(),
-            TapeSystem::Libraries(one) => one.has_readable_copy(copies),
-        }
-    }
+    fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool;
 
-    /// What it takes is compared with what was written while it is read.
-    pub(super) fn compares_puts(&self) -> bool {
-        match self {
-            TapeSystem::Program(_) => false,
-            TapeSystem::Libraries(_) => true,
-        }
+    /// Whether what it takes is compared with what was written while it is read.
+    fn compares_puts(&self) -> bool {
+        false
     }
 
     /// All files that it works on.
-    pub(super) fn files(&self) -> Vec<EntryId> {
-        either!(self, one => one.files())
-    }
+    fn files(&self) -> Vec<EntryId>;
 
     /// Until it wants a tick; `None`: it wants none.
-    pub(super) fn wait(&self) -> Option<Duration> {
-        either!(self, one => one.wait())
-    }
+    fn wait(&self) -> Option<Duration>;
 
-    /// What it tells next.
-    pub(super) async fn news(&mut self) -> TapeNews {
-        let news = match self {
-            TapeSystem::Program(one) => one.news().await.map(TapeNews::Program),
-            TapeSystem::Libraries(one) => one.news().await.map(TapeNews::Libraries),
-        };
-        match news {
-            Some(news) => news,
-            // It holds a sender itself, so this does not end before it does.
-            None => std::future::pending().await,
-        }
-    }
+    /// What it tells next; `None`: nothing more comes.
+    async fn news(&mut self) -> Option<Self::News>;
 
-    pub(super) fn take_news(&mut self, news: TapeNews) -> Vec<TapeOrder> {
-        match (self, news) {
-            (TapeSystem::Program(one), TapeNews::Program(news)) => one.take_news(news),
-            (TapeSystem::Libraries(one), TapeNews::Libraries(news)) => one.take_news(news),
-            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
-        }
-    }
+    fn take_news(&mut self, news: Self::News) -> Vec<TaskOf<Self>>;
 
-    pub(super) fn begin(&mut self, work: TapeWork) -> Vec<TapeOrder> {
-        match (self, work) {
-            (TapeSystem::Program(one), TapeWork::Put { command, file }) => one.put(command, file),
-            (TapeSystem::Program(one), TapeWork::Remove { command, uri, of }) => {
-                one.remove(command, &uri, of)
-            }
-            (TapeSystem::Program(one), TapeWork::Stop(command)) => one.stop(command),
-            (TapeSystem::Libraries(one), TapeWork::Drive(effect)) => one.perform(&effect),
-            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
-        }
-    }
+    fn begin(&mut self, work: Self::Work) -> Vec<TaskOf<Self>>;
 
     /// There is a place for what is brought.
-    pub(super) fn bring(
-        &mut self,
-        recall: &RecallTry,
-        file: &TapeFile,
-        path: &Path,
-    ) -> Vec<TapeOrder> {
-        match (self, recall) {
-            (TapeSystem::Program(one), RecallTry::Command(command)) => {
-                one.bring(*command, file, path)
-            }
-            (TapeSystem::Libraries(one), RecallTry::Drive(drive, _)) => one.bring(drive, path),
-            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
-        }
-    }
+    fn bring(&mut self, recall: &Self::Try, file: &TapeFile, path: &Path) -> Vec<TaskOf<Self>>;
 
     /// So many bytes of what was brought were looked at, beyond all that have come.
-    pub(super) fn checking(&mut self, recall: &RecallTry, bytes: u64) -> Vec<TapeOrder> {
-        match (self, recall) {
-            (TapeSystem::Program(one), RecallTry::Command(command)) => {
-                one.checking(*command, bytes)
-            }
-            (TapeSystem::Libraries(one), RecallTry::Drive(drive, _)) => one.checking(drive, bytes),
-            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
-        }
-    }
+    fn checking(&mut self, recall: &Self::Try, bytes: u64) -> Vec<TaskOf<Self>>;
 
     /// What has become of a try to bring a file.
-    pub(super) fn recall_ended(&mut self, recall: RecallTry, end: RecallEnd) -> Vec<TapeOrder> {
-        match (self, recall) {
-            (TapeSystem::Program(one), RecallTry::Command(command)) => {
-                one.recall_ended(command, end)
-            }
-            (TapeSystem::Libraries(one), RecallTry::Drive(drive, file)) => {
-                one.recall_ended(&drive, file, end)
-            }
-            (TapeSystem::Program(_) | TapeSystem::Libraries(_), _) => Vec::new(),
-        }
-    }
+    fn recall_ended(&mut self, recall: Self::Try, end: RecallEnd) -> Vec<TaskOf<Self>>;
 
     /// The records that make up all that it knows, in place of those of before.
-    pub(super) fn records(&self) -> Vec<String> {
-        either!(self, one => one.records())
-    }
+    fn records(&self) -> Vec<String>;
 
     /// Requests that live.
-    pub(super) fn live_requests(&self) -> usize {
-        either!(self, one => one.live_requests())
-    }
+    fn live_requests(&self) -> usize;
 
-    /// Tells when the files that are to be brought will be on disk, on another thread; `None`: nobody waits, or it cannot be told.
-    pub(super) fn forecast(&self) -> Option<Forecast> {
-        match self {
-            // A program tells nothing of tapes and drives.
-            TapeSystem::Program(_) => None,
-            TapeSystem::Libraries(one) => one.forecast(),
-        }
+    /// Tells when the files that are to be brought will be on disk, on another thread; `None`: nobody waits, or it cannot be told, as
+    /// of tapes and drives behind a program.
+    fn forecast(&self) -> Option<Forecast> {
+        None
     }
 
     /// How much waits and how much runs, for samples.
-    pub(super) fn meter_state(&self, counts: &TapeCounts) -> MeterState {
-        either!(self, one => one.meter_state(counts))
-    }
+    fn meter_state(&self, counts: &TapeCounts) -> MeterState;
 
     /// For how long a file has been waited for to which a drive turns now; `None`: nobody does, or it comes later that a program gives
     /// the first of it.
-    pub(super) fn recall_wait(&self, file: EntryId) -> Option<Duration> {
-        match self {
-            TapeSystem::Program(_) => None,
-            TapeSystem::Libraries(one) => one.recall_wait(file),
-        }
+    fn recall_wait(&self, _file: EntryId) -> Option<Duration> {
+        None
     }
 
-    /// What the drive that brings a file has read beside it.
-    pub(super) fn over_bytes(&self, file: EntryId) -> u64 {
-        match self {
-            // A program tells nothing of it.
-            TapeSystem::Program(_) => 0,
-            TapeSystem::Libraries(one) => one.over_bytes(file),
-        }
+    /// What the drive that brings a file has read beside it. A program tells nothing of that.
+    fn over_bytes(&self, _file: EntryId) -> u64 {
+        0
     }
 
-    pub(super) fn status(&self) -> NearlineStatus {
-        either!(self, one => one.status())
-    }
+    fn status(&self) -> NearlineStatus;
 
     /// Ends what it does. Returns what has become of files meanwhile.
-    pub(super) async fn end(self) -> Vec<TapeOutcome> {
-        match self {
-            TapeSystem::Program(one) => one.end().await,
-            TapeSystem::Libraries(one) => one.end().await,
-        }
-    }
+    async fn end(self) -> Vec<TapeOutcome>;
 }

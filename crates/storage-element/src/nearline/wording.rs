@@ -7,12 +7,16 @@ use penstock_persistence::namespace::EntryId;
 use penstock_tape::hsm_queue::{HsmIncident, HsmIncidentEnd, HsmKind, HsmQueue, HsmTarget};
 use penstock_tape::mount_decision::{MountTarget, MountWait};
 use penstock_tape::request::VoName;
-use penstock_tape::request_engine::{TapeIncident, TapeWait};
+use penstock_tape::request_engine::{QueueWait, TapeIncident};
 use serde::Serialize;
 use std::time::Duration;
 
 /// What users are told of a file of which no copy has a name that is known here.
 pub(super) const COPY_NOT_UNDERSTOOD: &str = "the name of its copy on tape cannot be parsed";
+
+/// What users are told of a file that no pool has room for.
+pub(super) const WAITS_FOR_ROOM: &str =
+    "waits for room on disk: no pool has enough free space; the recall starts when one has";
 
 /// What is wrong with an HSM, and what is done or to be done about it.
 pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
@@ -146,35 +150,35 @@ pub(crate) struct WaitStatus {
 }
 
 /// What files wait for that are to be read from a tape or written to one. `wall` tells the time of people for that of libraries.
-pub(super) fn library_wait(wait: &TapeWait, wall: impl Fn(i64) -> Timestamp) -> WaitStatus {
+pub(super) fn library_wait(wait: &QueueWait, wall: impl Fn(i64) -> Timestamp) -> WaitStatus {
     let (what, until_ns) = match wait {
-        TapeWait::TapeNotInUse => ("the tape is disabled or being relabeled", None),
-        TapeWait::DriveDown(drive) => {
+        QueueWait::TapeNotInUse => ("the tape is disabled or being relabeled", None),
+        QueueWait::DriveDown(drive) => {
             let what = format!("the tape is in drive {}, which is down", drive.0);
             return wait_status(wait, what, None);
         }
-        TapeWait::LibraryPaused { probe_ns } => (
+        QueueWait::LibraryPaused { probe_ns } => (
             "the library is out of service and will be tested again",
             Some(*probe_ns),
         ),
-        TapeWait::LibraryFull { probe_ns } => (
+        QueueWait::LibraryFull { probe_ns } => (
             "the library has no space for more data and will be tested again",
             Some(*probe_ns),
         ),
-        TapeWait::NoDrive => ("no working drive can use the tape", None),
-        TapeWait::BackgroundHeld { until_ns } => ("background work is on hold", Some(*until_ns)),
-        TapeWait::BackgroundBusy { max } => {
+        QueueWait::NoDrive => ("no working drive can use the tape", None),
+        QueueWait::BackgroundHeld { until_ns } => ("background work is on hold", Some(*until_ns)),
+        QueueWait::BackgroundBusy { max } => {
             let what = format!("background work, and background_drives = {max} are in use");
             return wait_status(wait, what, None);
         }
-        TapeWait::Collecting { until_ns } => (
+        QueueWait::Collecting { until_ns } => (
             "waiting for more files of the data set or aggregate",
             Some(*until_ns),
         ),
-        TapeWait::TapesInDrives => ("all tapes with enough space are in drives", None),
-        TapeWait::NoTapeLeft => ("no tape has enough space", None),
-        TapeWait::NoFreeDrive => ("all drives are in use", None),
-        TapeWait::Mount { wait: mount, vo } => {
+        QueueWait::TapesInDrives => ("all tapes with enough space are in drives", None),
+        QueueWait::NoTapeLeft => ("no tape has enough space", None),
+        QueueWait::NoFreeDrive => ("all drives are in use", None),
+        QueueWait::Mount { wait: mount, vo } => {
             let (what, until_ns) = mount_wait(*mount, vo);
             return wait_status(wait, what, until_ns.map(wall));
         }
@@ -182,26 +186,26 @@ pub(super) fn library_wait(wait: &TapeWait, wall: impl Fn(i64) -> Timestamp) -> 
     wait_status(wait, what.to_owned(), until_ns.map(wall))
 }
 
-fn wait_status(wait: &TapeWait, what: String, until: Option<Timestamp>) -> WaitStatus {
+fn wait_status(wait: &QueueWait, what: String, until: Option<Timestamp>) -> WaitStatus {
     let code = wait_code(wait);
     WaitStatus { code, what, until }
 }
 
 /// A line each: a test compares them with the description of the interface.
-fn wait_code(wait: &TapeWait) -> &'static str {
+fn wait_code(wait: &QueueWait) -> &'static str {
     match wait {
-        TapeWait::TapeNotInUse => "tape-not-in-use",
-        TapeWait::DriveDown(_) => "drive-down",
-        TapeWait::LibraryPaused { .. } => "library-out-of-service",
-        TapeWait::LibraryFull { .. } => "library-full",
-        TapeWait::NoDrive => "no-drive",
-        TapeWait::BackgroundHeld { .. } => "background-held",
-        TapeWait::BackgroundBusy { .. } => "background-busy",
-        TapeWait::Collecting { .. } => "collecting",
-        TapeWait::TapesInDrives => "tapes-in-drives",
-        TapeWait::NoTapeLeft => "no-tape-left",
-        TapeWait::NoFreeDrive => "no-free-drive",
-        TapeWait::Mount { wait, .. } => match wait {
+        QueueWait::TapeNotInUse => "tape-not-in-use",
+        QueueWait::DriveDown(_) => "drive-down",
+        QueueWait::LibraryPaused { .. } => "library-out-of-service",
+        QueueWait::LibraryFull { .. } => "library-full",
+        QueueWait::NoDrive => "no-drive",
+        QueueWait::BackgroundHeld { .. } => "background-held",
+        QueueWait::BackgroundBusy { .. } => "background-busy",
+        QueueWait::Collecting { .. } => "collecting",
+        QueueWait::TapesInDrives => "tapes-in-drives",
+        QueueWait::NoTapeLeft => "no-tape-left",
+        QueueWait::NoFreeDrive => "no-free-drive",
+        QueueWait::Mount { wait, .. } => match wait {
             MountWait::NotWorthIt { .. } => "not-worth-a-mount",
             MountWait::NoFreeDrive => "no-free-drive",
             MountWait::ClassBusy { .. } => "class-busy",
@@ -258,6 +262,8 @@ pub(super) enum DiskIncident {
     NoRoom,
     /// A file is not as it was written, or its copy on tape is another file's.
     FileNotArchived,
+    /// Files are on no tape that is in use, and on no disk.
+    FilesWithoutCopy,
 }
 
 /// A line each: a test compares them with the description of the interface and with the page for administrators.
@@ -286,6 +292,7 @@ pub(super) fn disk_incident_code(incident: DiskIncident) -> &'static str {
     match incident {
         DiskIncident::NoRoom => "no-room-on-disk",
         DiskIncident::FileNotArchived => "file-not-archived",
+        DiskIncident::FilesWithoutCopy => "files-without-copy",
     }
 }
 
@@ -294,6 +301,15 @@ pub(super) fn no_room(files: u64, room: Bytes) -> String {
     format!(
         "files that wait for room on disk before they can be recalled from tape: {files} ({room}); release pins, add pools, \
          or raise storage.tape.keep_free_percent"
+    )
+}
+
+/// Files on tape without a copy that can be read. `first` is the path of one of them.
+pub(super) fn files_without_copy(tape: &str, files: u64, first: &str) -> String {
+    let count = plural(files, "file");
+    format!(
+        "{count} on tape {tape} without a copy that can be read, such as {first}: have the tape used again (penstock tape enable {tape}), \
+         or bring them from elsewhere; penstock tape status lists them"
     )
 }
 

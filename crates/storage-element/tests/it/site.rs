@@ -543,6 +543,10 @@ impl Site {
         let storage = Arc::downgrade(&self.storage);
         drop(self.storage);
         eventually("the storage is closed", || storage.strong_count() == 0).await;
+        // A thread that looks something up for tapes may have the namespace for a moment longer.
+        let lock = self.directory.path().join("state/namespace.sqlite.lock");
+        let is_free = || std::fs::File::open(&lock).is_ok_and(|lock| lock.try_lock().is_ok());
+        eventually("the namespace is closed", is_free).await;
         self.directory
     }
 }

@@ -1,7 +1,7 @@
 //! What is done for tapes that nobody waits for: files are verified and written again, tapes are emptied and written anew.
 
 use crate::nearline::EVICTS_ALL;
-use crate::site::{DEADLINE, Site, Trust};
+use crate::site::{DEADLINE, Site, Trust, eventually};
 use crate::tape_libraries::{with_annex, with_library};
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
@@ -52,6 +52,15 @@ impl Site {
     fn copies(&self) -> Vec<(EntryId, Vec<String>)> {
         let copies = self.storage.namespace().tape_copies(EntryId(0), 1_000);
         copies.expect("readable")
+    }
+
+    /// Waits until those of each file are as they should be.
+    async fn copies_become(&self, are: impl Fn(&[String]) -> bool) {
+        let until = Instant::now() + DEADLINE;
+        while !self.copies().iter().all(|(_, uris)| are(uris)) {
+            assert!(Instant::now() < until, "{:?}", self.copies());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     async fn comes_back(&self, path: &str, content: &str) {
@@ -289,6 +298,146 @@ async fn what_nobody_waits_for_rests_while_it_is_held_and_a_repack_can_be_stoppe
     assert_eq!(tape(&told, "silo-001")["verification"]["read_files"], 4);
     assert_eq!(tape(&told, "silo-001")["live"]["files"], 4, "not moved");
     assert_eq!(tape(&told, "silo-001")["state"], "active");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_on_a_tape_that_is_out_of_use_are_made_again_in_its_library() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, |config| {
+        with_silo(config);
+        with_unpacked_annex(config);
+        replacing_copies_after(config, 0);
+    })
+    .await;
+    archived(&site, 0..6).await;
+    let before = site.copies();
+    // While background work is held nothing of it is done.
+    site.ordered("background", json!({"hold_seconds": 600}))
+        .await;
+    site.ordered("tape/silo-001", json!({"state": "disabled"}))
+        .await;
+    site.comes_back("/tape/s0/f0", &content(0)).await;
+    assert_eq!(site.copies(), before);
+    site.ordered("background", json!({"hold_seconds": 0})).await;
+    site.copies_become(|uris| {
+        let of = |library: &str| uris.iter().filter(|uri| uri.contains(library)).count();
+        let is_lost = uris.iter().any(|uri| uri.contains("/silo-001/"));
+        (of("://silo/"), of("://annex/"), is_lost) == (1, 1, false)
+    })
+    .await;
+    // The new ones are good: nothing else is left to read from.
+    let site = site
+        .reopen_with_tls(&trust, |config| {
+            with_silo(config);
+            with_unpacked_annex(config);
+        })
+        .await;
+    site.ordered("drive/annex-d1", json!({"state": "down"}))
+        .await;
+    for number in 0..6 {
+        let path = format!("/tape/s{}/f{number}", number % 3);
+        site.comes_back(&path, &content(number)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_get_further_copies_when_their_class_wants_more() {
+    let trust = Trust::new();
+    let once = |config: &mut StorageConfig| {
+        with_silo(config);
+        with_unpacked_annex(config);
+        let tape = config.nearline.as_mut().expect("there");
+        tape.classes.0[0].copies = 1;
+    };
+    let site = Site::with_tls_and(&trust, once).await;
+    archived(&site, 0..6).await;
+    assert!(site.copies().iter().all(|(_, uris)| uris.len() == 1));
+    let twice = |config: &mut StorageConfig| {
+        with_silo(config);
+        with_unpacked_annex(config);
+    };
+    let site = site.reopen_with_tls(&trust, twice).await;
+    let in_both = |uris: &[String]| {
+        let of = |library: &str| uris.iter().filter(|uri| uri.contains(library)).count();
+        (of("://silo/"), of("://annex/")) == (1, 1)
+    };
+    site.copies_become(in_both).await;
+    assert_eq!(site.copies().len(), 6);
+    // Files that were brought for that need not stay on disk.
+    for number in 0..6 {
+        let path = format!("/tape/s{}/f{number}", number % 3);
+        site.becomes(&path, "TAPE").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_without_a_good_copy_is_an_incident_that_names_it_and_one_on_disk_is_written_again()
+{
+    let trust = Trust::new();
+    let keeps = |config: &mut StorageConfig| {
+        with_one_tape(config, 0);
+        replacing_copies_after(config, 0);
+    };
+    let site = Site::with_tls_and(&trust, with_silo).await;
+    archived(&site, 0..2).await;
+    let site = site.reopen_with_tls(&trust, keeps).await;
+    site.put("/tape/on-disk", b"on disk and on tape").await;
+    site.becomes("/tape/on-disk", "DISK_AND_TAPE").await;
+    let on = |number: usize| {
+        let uri = site.copies()[number].1[0].clone();
+        uri.split('/').nth(3).expect("a tape").to_owned()
+    };
+    assert_eq!(on(2), on(0), "all lie on one tape");
+    let lost = on(0);
+    site.ordered(&format!("tape/{lost}"), json!({"state": "disabled"}))
+        .await;
+    let told = site
+        .told("told", |told| {
+            told["incidents"][0]["code"] == "files-without-copy"
+                && told["libraries"]["care"]["without_copy_files"] == 2
+        })
+        .await;
+    let incident = told["incidents"][0]["what"].as_str().expect("words");
+    let is_named = incident.starts_with(&format!("2 files on tape {lost} without a copy"));
+    assert!(is_named && incident.contains("/tape/s0/f0"), "{incident}");
+    let named = &told["libraries"]["care"]["without_copy"];
+    let paths = [&named[0]["path"], &named[1]["path"]];
+    assert_eq!(paths, ["/tape/s0/f0", "/tape/s1/f1"], "{told:#}");
+    eventually("what is on disk is written again", || on(2) != lost).await;
+    // The tape is found.
+    site.ordered(&format!("tape/{lost}"), json!({"state": "enabled"}))
+        .await;
+    site.told("over", |told| {
+        told["incidents"] == json!([]) && told["libraries"]["care"]["without_copy_files"] == 0
+    })
+    .await;
+    site.comes_back("/tape/s0/f0", &content(0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tape_that_is_out_of_use_for_a_short_while_costs_no_copies() {
+    let trust = Trust::new();
+    let patient = |config: &mut StorageConfig| {
+        with_silo(config);
+        with_unpacked_annex(config);
+        replacing_copies_after(config, i64::MAX);
+    };
+    let site = Site::with_tls_and(&trust, patient).await;
+    archived(&site, 0..2).await;
+    let before = site.copies();
+    site.ordered("tape/silo-001", json!({"state": "disabled"}))
+        .await;
+    // Files are looked for once an hour of the libraries, which is less than a second.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(site.copies(), before);
+    assert_eq!(site.libraries().await["incidents"], json!([]));
+}
+
+fn replacing_copies_after(config: &mut StorageConfig, wait_ns: i64) {
+    let tape = config.nearline.as_mut().expect("there");
+    if let TapeSystemConfig::Libraries(libraries) = &mut tape.system {
+        libraries.care.copies_wait_ns = wait_ns;
+    }
 }
 
 /// Files of a family lie on one tape, until that is full.

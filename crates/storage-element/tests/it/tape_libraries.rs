@@ -15,7 +15,7 @@ use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{DriveName, LibraryName, TapeName};
 use penstock_tape::request_engine::TapePolicy;
 use penstock_tape_library::{LibraryDefinition, TapeDefinition};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -68,6 +68,7 @@ pub fn with_library(config: &mut StorageConfig, keep_free_permille: u16) {
             verify_every_ns: None,
             reclaim_live_permille: 0,
             part_bytes: 1_000_000,
+            copies_wait_ns: i64::MAX,
         },
         time_factor: FACTOR,
     };
@@ -507,6 +508,80 @@ async fn records_that_are_old_cost_no_tape() {
     }
 }
 
+/// No tape is mounted to be written to.
+fn without_mounts(config: &mut StorageConfig) {
+    with_library(config, 0);
+    let tape = config.nearline.as_mut().expect("there");
+    let TapeSystemConfig::Libraries(libraries) = &mut tape.system else {
+        panic!("libraries");
+    };
+    libraries.policy.mount.archive_age_ns = Some(i64::from(FACTOR) * 3_600 * SECOND_NS);
+}
+
+/// More records of the engine, as a kill leaves them.
+fn append_records(site: &Path, records: &[Value]) {
+    let namespace = Namespace::open(&config(site).namespace).expect("opened");
+    let line = |record: &Value| json!({"library": {"at_ns": 1, "record": record}}).to_string();
+    let appended = NearlineChange::AppendJournal(records.iter().map(line).collect());
+    let appended = namespace.apply(Change::Nearline(appended));
+    appended.expect("written");
+}
+
+impl Site {
+    /// How many bytes all cartridges of the silo have.
+    fn cartridge_bytes(&self) -> u64 {
+        let cartridges = self.directory.path().join("tape/silo/cartridges");
+        let files = fs::read_dir(cartridges).expect("there");
+        let bytes = files.map(|file| file.expect("read").metadata().expect("read").len());
+        bytes.sum()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_a_kill_kept_from_the_namespace_is_told_and_nothing_is_written_again() {
+    let site = Site::with(without_mounts).await;
+    site.put("/tape/f", b"once on tape").await;
+    eventually("it is asked for", || {
+        let journal = site.storage.namespace().tape_journal().expect("readable");
+        journal.iter().any(|line| line.contains("ArchiveAsked"))
+    })
+    .await;
+    let file = site.storage.namespace().lookup(&path("/tape/f"));
+    let file = file.expect("readable").expect("there").id;
+    let written = site.cartridge_bytes();
+    let directory = site.close().await;
+    // Its sync has returned, and the service was killed before the namespace knew it.
+    let copy = json!({"tape": "silo-002", "begin_bytes": 7});
+    let settled = json!({"RequestSettled": {"request": file.0, "outcome": {"Archived": [copy]}}});
+    append_records(directory.path(), &[settled]);
+    let site = Site::again(directory, without_mounts).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let copies = || {
+        let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
+        copies.expect("readable")
+    };
+    let uri = "penstock-tape://silo/silo-002/7?size=12".to_owned();
+    assert_eq!(copies(), [(file, vec![uri])]);
+    assert_eq!(site.cartridge_bytes(), written);
+    // A copy that was made when a tape was emptied is told as well.
+    let directory = site.close().await;
+    let repack = json!({"repack_begun": {"order": "operator", "together": []}});
+    let copy = json!({"tape": "silo-003", "begin_bytes": 9});
+    let records = [
+        json!({"BackgroundHeld": {"until_ns": i64::MAX}}),
+        json!({"Care": {"at_ns": 1, "tape": "silo-002", "step": repack}}),
+        json!({"RequestSettled": {"request": file.0 | 3 << 60, "outcome": {"Archived": [copy]}}}),
+    ];
+    append_records(directory.path(), &records);
+    let site = Site::again(directory, without_mounts).await;
+    let uri = "penstock-tape://silo/silo-003/9?size=12".to_owned();
+    eventually("it is moved", || {
+        let copies = site.storage.namespace().tape_copies(EntryId(0), 10);
+        copies.expect("readable") == [(file, vec![uri.clone()])]
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_waits_for_a_copy_that_is_no_longer_wanted_is_on_tape() {
     let site = Site::with(|config| {
@@ -655,6 +730,64 @@ async fn a_copy_on_disk_stays_while_all_copies_on_tape_are_known_to_be_unreadabl
     assert_eq!(site.locality("/tape/f").await, "DISK_AND_TAPE");
     let got = site.send("GET", "/tape/f", &[], b"").await;
     assert_eq!((got.status, got.text().as_str()), (200, "once on tape"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_without_room_on_disk_are_not_read_one_after_the_other_in_vain() {
+    const FILES: usize = 60;
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, |config| {
+        with_library(config, EVICTS_ALL);
+        config.pools[0].capacity = Some(Bytes(20_000));
+        let tape = config.nearline.as_mut().expect("there");
+        (tape.retry_first, tape.retry_max) = (Duration::from_secs(600), Duration::from_secs(600));
+        (tape.pins_user_max, tape.pins_vo_max) = (Some(Bytes(20_000)), Some(Bytes(20_000)));
+    })
+    .await;
+    let files: Vec<String> = (0..FILES)
+        .map(|number| format!("/tape/f{number}"))
+        .collect();
+    for file in &files {
+        site.put(file, &[8; 100]).await;
+    }
+    for file in &files {
+        site.becomes(file, "TAPE").await;
+    }
+    site.put("/disk", &[7; 19_950]).await;
+    let wanted: Vec<Value> = files.iter().map(|path| json!({"path": path})).collect();
+    let (status, told) = site.tape("POST", "stage", json!({"files": wanted})).await;
+    assert_eq!(status, 201, "{told}");
+    let id = told["requestId"].as_str().expect("named").to_owned();
+    site.tape_status_becomes(|told| told["counts"]["recalls"]["delayed"]["files"] == FILES)
+        .await;
+    let told = site
+        .tape("GET", &format!("stage/{id}"), Value::Null)
+        .await
+        .1;
+    let files = told["files"].as_array().expect("a list");
+    let waiting = files.iter().filter(|file| file["code"] == "pool-full");
+    assert_eq!(waiting.count(), FILES, "{told}");
+    let journal = site.storage.namespace().tape_journal().expect("readable");
+    let reads = journal.iter().filter(|line| line.contains("ReadBegun"));
+    assert!(reads.count() <= 4, "{FILES} files: {journal:?}");
+    // Once there is room, an operator has them tried at once.
+    assert_eq!(site.send("DELETE", "/disk", &[], b"").await.status, 204);
+    let (token, until) = (site.token("penstock.admin"), Instant::now() + DEADLINE);
+    loop {
+        let place = "/.penstock/tape/retry";
+        let retried = site.send_as(&token, "POST", place, &[], b"{}").await;
+        assert_eq!(retried.status, 202);
+        let told = site
+            .tape("GET", &format!("stage/{id}"), Value::Null)
+            .await
+            .1;
+        let files = told["files"].as_array().expect("a list");
+        if files.iter().all(|file| file["onDisk"] == true) {
+            break;
+        }
+        assert!(Instant::now() < until, "{told}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -100,11 +100,12 @@ fn found_on(catalogue: &Catalogue, tape: &TapeName) -> TapeUse {
     }
 }
 
-fn live_files(catalogue: &Catalogue, is_packed: bool) -> Vec<LiveFile> {
+fn live_files(catalogue: &Catalogue, tape: &TapeName, is_packed: bool) -> Vec<LiveFile> {
     let live = |(file, copy): (&FileId, &TapeCopy)| LiveFile {
         file: *file,
         size_bytes: FILE_BYTES as u64,
         copies: vec![copy.clone()],
+        instead_of: Some(copy.clone()),
         family: FamilyName("raw".into()),
         is_packed,
         not_in: BTreeSet::new(),
@@ -119,19 +120,15 @@ fn live_files(catalogue: &Catalogue, is_packed: bool) -> Vec<LiveFile> {
             has_blank_hints: false,
         }),
     };
-    let mut files: Vec<LiveFile> = catalogue.iter().map(live).collect();
+    let on_tape = catalogue.iter().filter(|(_, copy)| copy.tape == *tape);
+    let mut files: Vec<LiveFile> = on_tape.map(live).collect();
     files.sort_by_key(|file| (file.file.0 % 3, file.file));
     files
 }
 
 fn repack_of(catalogue: &Catalogue, tape: &TapeName, is_packed: bool) -> Repack {
     let window = 12 * FILE_BYTES as u64;
-    Repack::new(
-        tape.clone(),
-        asker(),
-        window,
-        live_files(catalogue, is_packed),
-    )
+    Repack::new(asker(), window, live_files(catalogue, tape, is_packed))
 }
 
 /// One turn of whoever drives a repack: what was told is taken, the namespace changed, and what comes next is asked for.
@@ -144,8 +141,13 @@ fn turn(site: &mut Site, repack: &mut Repack, catalogue: &mut Catalogue) -> usiz
                 let directory = site.directory.clone();
                 std::fs::copy(directory.join(from), directory.join(to)).expect("on disk");
             }
-            Some(RepackStep::Moved { file, from, to, .. }) => {
-                assert_eq!(catalogue.insert(file, to), Some(from));
+            Some(RepackStep::Written {
+                file,
+                instead_of,
+                to,
+                ..
+            }) => {
+                assert_eq!(catalogue.insert(file, to), instead_of);
                 moved += 1;
             }
             Some(RepackStep::Stays { .. }) | None => {}

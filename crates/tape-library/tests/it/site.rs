@@ -298,7 +298,7 @@ impl Site {
                 Record::ArchiveAsked { request, .. } => {
                     files.insert(request.request, request.file);
                 }
-                Record::RequestEnded {
+                Record::RequestSettled {
                     request,
                     outcome: RequestOutcome::Archived(written),
                 } => {

@@ -1,7 +1,7 @@
 //! Requests: how they come in, how they are given up, and when their leases end.
 
 use super::entry::HsmStage;
-use super::record::HsmRecord;
+use super::record::{HsmCommandRecord, HsmRecord};
 use super::work::{HsmGet, HsmKind, HsmOutcome, HsmPut, HsmRemove, HsmStop};
 use super::{HsmEffect, HsmQueue, Turnout};
 use crate::request::RequestId;
@@ -52,7 +52,7 @@ impl HsmQueue {
             HsmStage::Running(command) => {
                 let stop = self.live.runs.get(&command).map(|run| run.stop);
                 if stop == Some(None) {
-                    let record = HsmRecord::StopOrdered {
+                    let record = HsmCommandRecord::StopOrdered {
                         at_ns: now_ns,
                         command,
                         why: HsmStop::NotWanted,

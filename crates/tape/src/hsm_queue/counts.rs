@@ -3,23 +3,17 @@
 use super::entry::HsmStage;
 use super::live_set::HsmLiveSet;
 use super::work::HsmKind;
+use crate::amount::TapeAmount;
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// Files and their bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct HsmAmount {
-    pub files: u64,
-    pub bytes: u64,
-}
 
 /// Of one kind of commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct HsmKindCounts {
-    pub collecting: HsmAmount,
-    pub queued: HsmAmount,
-    pub running: HsmAmount,
-    pub delayed: HsmAmount,
+    pub collecting: TapeAmount,
+    pub queued: TapeAmount,
+    pub running: TapeAmount,
+    pub delayed: TapeAmount,
     /// When the oldest that does not run was asked for.
     pub oldest_waiting_ns: Option<i64>,
 }
@@ -49,8 +43,7 @@ impl HsmLiveSet {
                 HsmStage::Running(_) => &mut counts.running,
                 HsmStage::Delayed { .. } => &mut counts.delayed,
             };
-            amount.files += 1;
-            amount.bytes += entry.work.size_bytes();
+            amount.add(entry.work.size_bytes());
             if !matches!(entry.stage, HsmStage::Running(_)) {
                 let oldest = counts.oldest_waiting_ns.unwrap_or(i64::MAX);
                 counts.oldest_waiting_ns = Some(oldest.min(entry.since_ns));

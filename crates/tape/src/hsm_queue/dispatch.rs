@@ -2,11 +2,19 @@
 //! HSM as a whole does not work, one canary at a time.
 
 use super::entry::{HsmEntry, HsmPause, HsmRank, HsmStage};
-use super::record::HsmRecord;
+use super::record::{HsmCommandRecord, HsmRecord};
 use super::work::{HsmCommand, HsmCommandId, HsmKind, HsmTarget, HsmWork};
 use super::{HsmEffect, HsmQueue, Turnout};
 use crate::request::{FamilyName, FileId, VoName};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What is not started although it is queued.
+struct HeldBack {
+    /// Files of which copies are being removed are not put.
+    removed: BTreeSet<FileId>,
+    /// Files of this size, and larger ones, are not fetched.
+    get_bytes_min: Option<u64>,
+}
 
 impl HsmQueue {
     /// Lets go what has waited long enough: batches, and what is to be tried again.
@@ -62,7 +70,7 @@ impl HsmQueue {
         }
         let taken: usize = running.values().sum();
         for _ in taken..self.policy.slots(kind) {
-            let Some((vo, target)) = self.next_of(kind, &running) else {
+            let Some((vo, target)) = self.next_of(now_ns, kind, &running) else {
                 return;
             };
             *running.entry(vo).or_default() += 1;
@@ -73,20 +81,44 @@ impl HsmQueue {
     /// The VO with the fewest slots, of several the one that has waited longest for its turn, and its first target.
     fn next_of(
         &self,
+        now_ns: i64,
         kind: HsmKind,
         running: &BTreeMap<VoName, usize>,
     ) -> Option<(VoName, HsmTarget)> {
         let vos = self.live.queued.get(&kind)?.iter();
-        let removed = self.files_being_removed(kind);
+        let held = self.held_back(now_ns, kind);
         let firsts = vos.filter_map(|(vo, ranks)| {
             let mut targets = ranks.iter().map(|rank| &rank.target);
-            Some((vo, targets.find(|target| !is_held_back(target, &removed))?))
+            Some((
+                vo,
+                targets.find(|target| !self.is_held_back(target, &held))?,
+            ))
         });
         let (vo, target) = firsts.min_by_key(|(vo, _)| {
             let turn = self.turns.get(&(kind, (*vo).clone()));
             (running.get(*vo).copied().unwrap_or(0), turn.copied(), *vo)
         })?;
         Some((vo.clone(), target.clone()))
+    }
+
+    /// What of a kind is not started now although it is queued.
+    fn held_back(&self, now_ns: i64, kind: HsmKind) -> HeldBack {
+        HeldBack {
+            removed: self.files_being_removed(kind),
+            get_bytes_min: self.held_bytes_min(now_ns),
+        }
+    }
+
+    fn is_held_back(&self, target: &HsmTarget, held: &HeldBack) -> bool {
+        let bytes = || {
+            let entry = self.live.entries.get(target);
+            entry.map_or(0, |entry| entry.work.size_bytes())
+        };
+        match target {
+            HsmTarget::Put(file) => held.removed.contains(file),
+            HsmTarget::Get(_) => held.get_bytes_min.is_some_and(|min| bytes() >= min),
+            HsmTarget::Remove(_) => false,
+        }
     }
 
     /// Files of which a copy is being removed, or shall be because somebody asks for it: a put that finds that copy there would take
@@ -130,9 +162,9 @@ impl HsmQueue {
             .get(&kind)
             .into_iter()
             .flat_map(BTreeMap::values);
-        let removed = self.files_being_removed(kind);
+        let held = self.held_back(now_ns, kind);
         let all = ranks.flatten().map(|rank: &HsmRank| &rank.target);
-        let mut all = all.filter(|target| !is_held_back(target, &removed));
+        let mut all = all.filter(|target| !self.is_held_back(target, &held));
         let first = all.clone().next();
         let untried = all.find(|target| !pause.tried.contains(target));
         if let Some(target) = untried.or(first).cloned() {
@@ -152,7 +184,7 @@ impl HsmQueue {
         };
         self.turns
             .insert((target.kind(), entry.vo.clone()), command.0);
-        let record = HsmRecord::CommandBegun {
+        let record = HsmCommandRecord::CommandBegun {
             at_ns: now_ns,
             command,
             target,
@@ -162,8 +194,4 @@ impl HsmQueue {
         self.progress.begin(now_ns, command);
         out.effects.push(HsmEffect::Start(start));
     }
-}
-
-fn is_held_back(target: &HsmTarget, removed: &BTreeSet<FileId>) -> bool {
-    matches!(target, HsmTarget::Put(file) if removed.contains(file))
 }

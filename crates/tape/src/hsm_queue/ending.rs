@@ -1,15 +1,15 @@
 //! What a command leaves when it ends: who is told, what is tried again and when, and whether the HSM as a whole is at fault.
 
-use super::counts::HsmAmount;
 use super::entry::{HsmEntry, HsmRun};
 use super::fault::{HsmExitCode, fault_of};
 use super::incident::HsmIncident;
-use super::record::HsmRecord;
+use super::record::{HsmCommandRecord, HsmOutageRecord, HsmRecord};
 use super::work::{
     HsmCommandEnd, HsmCommandId, HsmFault, HsmFaultSource, HsmKind, HsmOutcome, HsmRemove, HsmStop,
     HsmTarget, HsmUri,
 };
 use super::{HsmEffect, HsmQueue, Turnout};
+use crate::amount::TapeAmount;
 
 impl HsmQueue {
     pub(super) fn ended(
@@ -21,14 +21,19 @@ impl HsmQueue {
     ) {
         let Some(run) = self.live.runs.get(&command).cloned() else {
             if self.live.lost.contains_key(&command) {
-                self.keep(out, HsmRecord::LostCommandGone { command });
+                self.keep(out, HsmCommandRecord::LostCommandGone { command });
                 let incident = HsmIncident::CommandLost(command);
                 self.close(now_ns, incident, None, out);
             }
             return;
         };
         self.progress.forget(command);
-        self.keep(out, HsmRecord::CommandEnded { command });
+        match end {
+            HsmCommandEnd::Succeeded { .. } => self.found_room(command),
+            HsmCommandEnd::NoRoom { .. } => self.hold_gets(now_ns, &run.target),
+            _ => {}
+        }
+        self.keep(out, HsmCommandRecord::CommandEnded { command });
         let fault = fault_of(run.target.kind(), &end);
         let is_wide = matches!(end, HsmCommandEnd::NotStarted { .. });
         match (end, fault, run.stop) {
@@ -38,7 +43,7 @@ impl HsmQueue {
             (HsmCommandEnd::NotNeeded, ..) => {
                 self.settle_all(out, run.target, &HsmOutcome::Canceled);
             }
-            (HsmCommandEnd::LocalTrouble { .. }, Some(fault), _) => {
+            (HsmCommandEnd::LocalTrouble { .. } | HsmCommandEnd::NoRoom { .. }, Some(fault), _) => {
                 self.not_run(now_ns, run, fault, out);
             }
             (_, fault, Some((_, why))) => self.stopped(now_ns, run, why, fault, out),
@@ -228,7 +233,7 @@ impl HsmQueue {
 
     fn pause_kind(&mut self, now_ns: i64, kind: HsmKind, fault: HsmFault, out: &mut Turnout) {
         let pause_ns = self.policy.pause_first_ns;
-        let record = HsmRecord::Paused {
+        let record = HsmOutageRecord::Paused {
             at_ns: now_ns,
             kind,
             probe_ns: now_ns.saturating_add(pause_ns),
@@ -241,7 +246,7 @@ impl HsmQueue {
 
     /// A canary has not shown that the HSM works again. The next one is another file.
     fn next_canary(&mut self, now_ns: i64, target: HsmTarget, pause_ns: i64, out: &mut Turnout) {
-        let record = HsmRecord::CanaryFailed {
+        let record = HsmOutageRecord::CanaryFailed {
             kind: target.kind(),
             target,
             probe_ns: now_ns.saturating_add(pause_ns),
@@ -255,9 +260,9 @@ impl HsmQueue {
         let (files, bytes) = self.live.open_of(kind);
         let before = self.live.outage.as_ref();
         let before = before.map_or((0, 0), |outage| (outage.files, outage.bytes));
-        self.keep(out, HsmRecord::Resumed { kind, files, bytes });
+        self.keep(out, HsmOutageRecord::Resumed { kind, files, bytes });
         if self.live.outage.is_none() {
-            let waited = HsmAmount {
+            let waited = TapeAmount {
                 files: before.0 + files,
                 bytes: before.1 + bytes,
             };

@@ -53,7 +53,9 @@ pub enum DiskFault {
 pub(super) fn fault_of(kind: HsmKind, end: &HsmCommandEnd) -> Option<HsmFault> {
     let source = match end {
         HsmCommandEnd::WrongData { .. } => HsmFaultSource::Comparison,
-        HsmCommandEnd::LocalTrouble { .. } => HsmFaultSource::LocalTrouble,
+        HsmCommandEnd::LocalTrouble { .. } | HsmCommandEnd::NoRoom { .. } => {
+            HsmFaultSource::LocalTrouble
+        }
         HsmCommandEnd::Succeeded { .. }
         | HsmCommandEnd::WithoutUri { .. }
         | HsmCommandEnd::Exited { .. }
@@ -80,9 +82,9 @@ pub(super) fn fault_of(kind: HsmKind, end: &HsmCommandEnd) -> Option<HsmFault> {
         }
         HsmCommandEnd::TimedOut { text } => (None, format!("stopped after its time limit: {text}")),
         HsmCommandEnd::NotStarted { text } => (None, format!("cannot be started: {text}")),
-        HsmCommandEnd::WrongData { text } | HsmCommandEnd::LocalTrouble { text } => {
-            (None, text.clone())
-        }
+        HsmCommandEnd::WrongData { text }
+        | HsmCommandEnd::LocalTrouble { text }
+        | HsmCommandEnd::NoRoom { text } => (None, text.clone()),
     };
     let skipped = text.chars().count().saturating_sub(TEXT_LETTERS_MAX);
     let text = text.chars().skip(skipped).collect();

@@ -1,9 +1,9 @@
 //! What a person should look at: one incident for each cause, however many files it concerns.
 
-use super::counts::HsmAmount;
-use super::record::HsmRecord;
+use super::record::HsmOutageRecord;
 use super::work::{HsmCommandId, HsmFault, HsmKind, HsmTarget};
 use super::{HsmEffect, HsmQueue, Turnout};
+use crate::amount::TapeAmount;
 use serde::{Deserialize, Serialize};
 
 /// Something that a person should look at. After a restart those that are still true are opened again.
@@ -27,7 +27,7 @@ pub struct HsmIncidentEnd {
     pub since_ns: i64,
     pub until_ns: i64,
     /// Of an outage: what waited for its end.
-    pub waited: Option<HsmAmount>,
+    pub waited: Option<TapeAmount>,
 }
 
 impl HsmQueue {
@@ -47,7 +47,7 @@ impl HsmQueue {
         &mut self,
         now_ns: i64,
         incident: HsmIncident,
-        waited: Option<HsmAmount>,
+        waited: Option<TapeAmount>,
         out: &mut Turnout,
     ) {
         if let Some(since_ns) = self.incidents.remove(&incident) {
@@ -97,7 +97,9 @@ impl HsmQueue {
         let is_free = self.live.runs_of(kind).count() < self.policy.slots(kind);
         let (since_ns, target) = self.live.waiting.get(&kind)?.first()?;
         let is_old = now_ns.saturating_sub(*since_ns) >= self.policy.oldest_wait_ns;
-        let is_overdue = is_free && is_old && self.live.pause(kind).is_none();
+        // What waits for room is told of as such.
+        let is_held = kind == HsmKind::Get && self.room_hold.is_some();
+        let is_overdue = is_free && is_old && !is_held && self.live.pause(kind).is_none();
         is_overdue.then(|| target.clone())
     }
 
@@ -116,7 +118,7 @@ impl HsmQueue {
         let outage = self.live.outage.as_ref();
         let paused = outage.and_then(|outage| Some((outage, outage.pauses.get(&kind)?)));
         if let Some((outage, pause)) = paused {
-            let record = HsmRecord::Paused {
+            let record = HsmOutageRecord::Paused {
                 at_ns: now_ns,
                 kind,
                 probe_ns: now_ns,

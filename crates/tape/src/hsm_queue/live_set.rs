@@ -3,7 +3,7 @@
 //! counted; tests compare them with its entries.
 
 use super::entry::{HsmEntry, HsmOutage, HsmPause, HsmRank, HsmRun, HsmStage};
-use super::record::HsmRecord;
+use super::record::{HsmCommandRecord, HsmOutageRecord, HsmRecord};
 use super::work::{
     HsmCommandId, HsmGet, HsmKind, HsmOutcome, HsmPut, HsmRemove, HsmTarget, HsmWork,
 };
@@ -60,22 +60,28 @@ impl HsmLiveSet {
         records.extend(entries.map(|entry| HsmRecord::EntryKept {
             entry: entry.clone(),
         }));
-        records.extend(self.runs.iter().map(|(command, run)| HsmRecord::RunKept {
-            command: *command,
-            run: run.clone(),
-        }));
-        let lost = self.lost.iter();
-        records.extend(lost.map(|(command, since_ns)| HsmRecord::LostKept {
-            command: *command,
-            since_ns: *since_ns,
-        }));
+        let runs = self.runs.iter().map(|(command, run)| {
+            HsmRecord::Command(HsmCommandRecord::RunKept {
+                command: *command,
+                run: run.clone(),
+            })
+        });
+        records.extend(runs);
+        let lost = self.lost.iter().map(|(command, since_ns)| {
+            HsmRecord::Command(HsmCommandRecord::LostKept {
+                command: *command,
+                since_ns: *since_ns,
+            })
+        });
+        records.extend(lost);
         let settled = self.settled.iter();
         records.extend(settled.map(|(request, outcome)| HsmRecord::RequestSettled {
             request: *request,
             outcome: outcome.clone(),
         }));
         let outage = self.outage.iter().cloned();
-        records.extend(outage.map(|outage| HsmRecord::OutageKept { outage }));
+        let outage = outage.map(|outage| HsmOutageRecord::OutageKept { outage });
+        records.extend(outage.map(HsmRecord::Outage));
         records
     }
 
@@ -111,29 +117,20 @@ impl HsmLiveSet {
                 self.next_command = self.next_command.max(next_command.0);
             }
             HsmRecord::EntryKept { entry } => self.keep(entry),
-            HsmRecord::CommandBegun { .. }
-            | HsmRecord::StopOrdered { .. }
-            | HsmRecord::CommandEnded { .. }
-            | HsmRecord::CommandLost { .. }
-            | HsmRecord::LostCommandGone { .. }
-            | HsmRecord::RunKept { .. }
-            | HsmRecord::LostKept { .. } => self.apply_to_command(record),
-            HsmRecord::Paused { .. }
-            | HsmRecord::CanaryFailed { .. }
-            | HsmRecord::Resumed { .. }
-            | HsmRecord::OutageKept { .. } => self.apply_to_outage(record),
+            HsmRecord::Command(record) => self.apply_to_command(record),
+            HsmRecord::Outage(record) => self.apply_to_outage(record),
         }
     }
 
-    fn apply_to_command(&mut self, record: &HsmRecord) {
+    fn apply_to_command(&mut self, record: &HsmCommandRecord) {
         match record {
-            HsmRecord::CommandBegun {
+            HsmCommandRecord::CommandBegun {
                 at_ns,
                 command,
                 target,
                 is_canary,
             } => self.begin(*at_ns, *command, target, *is_canary),
-            HsmRecord::StopOrdered {
+            HsmCommandRecord::StopOrdered {
                 at_ns,
                 command,
                 why,
@@ -142,45 +139,28 @@ impl HsmLiveSet {
                     run.stop = Some((*at_ns, *why));
                 }
             }
-            HsmRecord::CommandEnded { command } => {
+            HsmCommandRecord::CommandEnded { command } => {
                 self.runs.remove(command);
             }
-            HsmRecord::CommandLost { at_ns, command } => {
+            HsmCommandRecord::CommandLost { at_ns, command } => {
                 self.runs.remove(command);
                 self.lost.insert(*command, *at_ns);
             }
-            HsmRecord::LostCommandGone { command } => {
+            HsmCommandRecord::LostCommandGone { command } => {
                 self.lost.remove(command);
             }
-            HsmRecord::RunKept { command, run } => {
+            HsmCommandRecord::RunKept { command, run } => {
                 self.runs.insert(*command, run.clone());
             }
-            HsmRecord::LostKept { command, since_ns } => {
+            HsmCommandRecord::LostKept { command, since_ns } => {
                 self.lost.insert(*command, *since_ns);
             }
-            // They change no command.
-            HsmRecord::PutAsked { .. }
-            | HsmRecord::GetAsked { .. }
-            | HsmRecord::RemoveAsked { .. }
-            | HsmRecord::LeaseRenewed { .. }
-            | HsmRecord::RequestSettled { .. }
-            | HsmRecord::RequestEnded { .. }
-            | HsmRecord::BatchReleased { .. }
-            | HsmRecord::Requeued { .. }
-            | HsmRecord::Delayed { .. }
-            | HsmRecord::Done { .. }
-            | HsmRecord::Numbered { .. }
-            | HsmRecord::EntryKept { .. }
-            | HsmRecord::Paused { .. }
-            | HsmRecord::CanaryFailed { .. }
-            | HsmRecord::Resumed { .. }
-            | HsmRecord::OutageKept { .. } => {}
         }
     }
 
-    fn apply_to_outage(&mut self, record: &HsmRecord) {
+    fn apply_to_outage(&mut self, record: &HsmOutageRecord) {
         match record {
-            HsmRecord::Paused {
+            HsmOutageRecord::Paused {
                 at_ns,
                 kind,
                 probe_ns,
@@ -201,7 +181,7 @@ impl HsmLiveSet {
                 };
                 outage.pauses.insert(*kind, pause);
             }
-            HsmRecord::CanaryFailed {
+            HsmOutageRecord::CanaryFailed {
                 kind,
                 target,
                 probe_ns,
@@ -214,7 +194,7 @@ impl HsmLiveSet {
                     pause.tried.insert(target.clone());
                 }
             }
-            HsmRecord::Resumed { kind, files, bytes } => {
+            HsmOutageRecord::Resumed { kind, files, bytes } => {
                 if let Some(outage) = &mut self.outage {
                     outage.pauses.remove(kind);
                     outage.files += files;
@@ -222,27 +202,7 @@ impl HsmLiveSet {
                 }
                 self.outage.take_if(|outage| outage.pauses.is_empty());
             }
-            HsmRecord::OutageKept { outage } => self.outage = Some(outage.clone()),
-            // They change no outage.
-            HsmRecord::PutAsked { .. }
-            | HsmRecord::GetAsked { .. }
-            | HsmRecord::RemoveAsked { .. }
-            | HsmRecord::LeaseRenewed { .. }
-            | HsmRecord::RequestSettled { .. }
-            | HsmRecord::RequestEnded { .. }
-            | HsmRecord::BatchReleased { .. }
-            | HsmRecord::Requeued { .. }
-            | HsmRecord::Delayed { .. }
-            | HsmRecord::Done { .. }
-            | HsmRecord::Numbered { .. }
-            | HsmRecord::EntryKept { .. }
-            | HsmRecord::CommandBegun { .. }
-            | HsmRecord::StopOrdered { .. }
-            | HsmRecord::CommandEnded { .. }
-            | HsmRecord::CommandLost { .. }
-            | HsmRecord::LostCommandGone { .. }
-            | HsmRecord::RunKept { .. }
-            | HsmRecord::LostKept { .. } => {}
+            HsmOutageRecord::OutageKept { outage } => self.outage = Some(outage.clone()),
         }
     }
 

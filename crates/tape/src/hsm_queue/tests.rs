@@ -1,4 +1,5 @@
 use super::*;
+use crate::amount::TapeAmount;
 use crate::chance::Chance;
 use crate::request::{Asker, FamilyName, FileId};
 use std::collections::BTreeSet;
@@ -319,6 +320,54 @@ fn trouble_of_this_side_is_no_exit_code_no_fault_of_the_hsm_and_no_try() {
 }
 
 #[test]
+fn files_without_room_are_not_tried_one_after_the_other_and_smaller_ones_go_on() {
+    let mut lab = Lab::new(policy());
+    let large = (0..2_000).map(|n| HsmGet {
+        size_bytes: GB + n,
+        ..get(n, n, "a")
+    });
+    lab.give(HsmInput::Get(large.collect()));
+    let no_room = || HsmCommandEnd::NoRoom {
+        text: "no pool has room for it".to_owned(),
+    };
+    let mut tries = 0;
+    let before = lab.records.len();
+    while let Some(target) = lab.running().first().cloned() {
+        lab.end(&target, no_room());
+        tries += 1;
+    }
+    assert_eq!(tries, 2, "as many as had slots");
+    assert!(lab.records.len() - before < 20);
+    // For one that is smaller there may be room.
+    let small = HsmGet {
+        size_bytes: GB - 1,
+        ..get(5_000, 5_000, "a")
+    };
+    lab.give(HsmInput::Get(vec![small]));
+    lab.succeed(&get_of(5_000));
+    assert!(
+        lab.running().is_empty(),
+        "that tells nothing of larger ones"
+    );
+    for minute in 0..300 {
+        lab.pass(MINUTE_NS);
+        assert_eq!(lab.running().len(), 1, "one at a time, minute {minute}");
+        let target = lab.running()[0].clone();
+        lab.end(&target, no_room());
+    }
+    assert_eq!(
+        lab.opened(),
+        [],
+        "the queue of tapes is not what they wait for"
+    );
+    // Room was made: what comes of the first tells so.
+    lab.pass(MINUTE_NS);
+    let command = *lab.running.keys().next().expect("one");
+    lab.give(HsmInput::Progressed { command, bytes: 1 });
+    assert_eq!(lab.running().len(), 2);
+}
+
+#[test]
 fn a_canary_that_does_not_run_neither_ends_an_outage_nor_makes_it_longer() {
     let mut lab = Lab::new(policy());
     let removes = (0..3).map(|n| HsmRemove {
@@ -513,7 +562,7 @@ fn one_fault_over_many_files_is_one_incident_and_no_try_of_a_file() {
     assert!(lab.queue.live().pause(HsmKind::Put).is_none());
     assert_eq!(lab.running().len(), 10);
     let end = lab.closed()[0];
-    let waited = HsmAmount {
+    let waited = TapeAmount {
         files: 300,
         bytes: 300 * GB,
     };

@@ -5,7 +5,7 @@ use super::entry::HsmRun;
 use super::incident::HsmIncident;
 use super::live_set::HsmLiveSet;
 use super::policy::HsmPolicy;
-use super::record::HsmRecord;
+use super::record::HsmCommandRecord;
 use super::work::{HsmCommandId, HsmKind, HsmStop};
 use super::{HsmEffect, HsmQueue, Turnout};
 use std::collections::BTreeMap;
@@ -90,12 +90,12 @@ impl HsmQueue {
             let at_ns = now_ns;
             if run.stop.is_some() {
                 self.progress.forget(command);
-                self.keep(out, HsmRecord::CommandLost { at_ns, command });
+                self.keep(out, HsmCommandRecord::CommandLost { at_ns, command });
                 self.open(now_ns, HsmIncident::CommandLost(command), None, out);
                 self.stopped(now_ns, run, why, None, out);
                 continue;
             }
-            let record = HsmRecord::StopOrdered {
+            let record = HsmCommandRecord::StopOrdered {
                 at_ns,
                 command,
                 why,

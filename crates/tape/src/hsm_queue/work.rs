@@ -195,9 +195,10 @@ pub enum HsmCommandEnd {
     NotStarted { text: String },
     /// A get with exit code 0 that brought other bytes than those of the file.
     WrongData { text: String },
-    /// This side could not have it run, or could not keep what it brought: no pool has room, or a pool is away. The HSM has
-    /// done nothing wrong.
+    /// This side could not have it run, or could not keep what it brought: a pool is away. The HSM has done nothing wrong.
     LocalTrouble { text: String },
+    /// The same, because no pool has room for the file of a get.
+    NoRoom { text: String },
     /// It was not run, because nobody needs it any more.
     NotNeeded,
 }

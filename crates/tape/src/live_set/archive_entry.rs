@@ -156,9 +156,13 @@ impl LiveSet {
         self.leases.insert((asker.lease_ns, *id));
         self.unqueue_archive(*file);
         if let Some(entry) = self.archives.get_mut(file) {
+            let has_left = entry.askers.is_empty();
             entry.askers.insert(*id, asker.clone());
             entry.wanted = entry.wanted.max(wanted);
             entry.is_background &= wishes.is_background;
+            if has_left {
+                self.join_data_set(at_ns, request);
+            }
         } else {
             let entry = ArchiveEntry {
                 size_bytes: request.size_bytes,
@@ -230,6 +234,20 @@ impl LiveSet {
         open.expected_files = open.expected_files.max(set.expected_files);
         open.expected_bytes = open.expected_bytes.max(set.expected_bytes);
         open.open.insert(request.file);
+    }
+
+    /// A file that nobody asks for any more has not come yet: when it is asked for again, it is counted then.
+    pub(super) fn leave_data_set(&mut self, file: FileId) {
+        let entry = self.archives.get(&file);
+        let Some(entry) = entry.filter(|entry| entry.askers.is_empty()) else {
+            return;
+        };
+        let (family, size_bytes) = (entry.family.clone(), entry.size_bytes);
+        let key = entry.data_set.clone().map(|name| (family, name));
+        if let Some(open) = key.and_then(|key| self.data_sets.get_mut(&key)) {
+            open.came_files = open.came_files.saturating_sub(1);
+            open.came_bytes = open.came_bytes.saturating_sub(size_bytes);
+        }
     }
 
     pub(super) fn close_data_set(

@@ -1,7 +1,7 @@
 use super::*;
 use crate::drive::DriveModel;
 use crate::locate::SECOND_NS;
-use crate::record::Tape;
+use crate::record::{Record, Tape};
 use crate::request::{
     ArchiveRequest, ArchiveWishes, Asker, FamilyName, ReadPurpose, RecallRequest, RequestId,
     TapeCopy,
@@ -77,47 +77,47 @@ fn seconds(seconds: i64) -> i64 {
 
 fn mount(at: i64, purpose: MountPurpose) -> [Record; 2] {
     [
-        Record::MountBegun {
+        Record::Drive(DriveRecord::MountBegun {
             at_ns: seconds(at),
             drive: drive(),
             tape: TapeName("t".into()),
             purpose,
-        },
-        Record::MountReady {
+        }),
+        Record::Drive(DriveRecord::MountReady {
             at_ns: seconds(at + 50),
             drive: drive(),
-        },
+        }),
     ]
 }
 
 fn read(file: u64, begin: i64, end: i64, located: i64) -> [Record; 2] {
     [
-        Record::ReadBegun {
+        Record::Drive(DriveRecord::ReadBegun {
             over_bytes: 0,
             is_compared: false,
             at_ns: seconds(begin),
             drive: drive(),
             file: FileId(file),
-        },
-        Record::ReadEnded {
+        }),
+        Record::Drive(DriveRecord::ReadEnded {
             at_ns: seconds(end),
             drive: drive(),
             file: FileId(file),
             located_ns: Some(seconds(located)),
-        },
+        }),
     ]
 }
 
 fn dismount(begin: i64, end: i64) -> [Record; 2] {
     [
-        Record::DismountBegun {
+        Record::Drive(DriveRecord::DismountBegun {
             at_ns: seconds(begin),
             drive: drive(),
-        },
-        Record::DriveFreed {
+        }),
+        Record::Drive(DriveRecord::DriveFreed {
             at_ns: seconds(end),
             drive: drive(),
-        },
+        }),
     ]
 }
 
@@ -166,36 +166,36 @@ fn what_is_written_again_counts_as_moved_and_not_as_payload() {
     records.extend(mount(0, MountPurpose::Archive(FamilyName("raw".into()))));
     let write = |begin: i64, end: i64| {
         [
-            Record::WriteBegun {
+            Record::Drive(DriveRecord::WriteBegun {
                 at_ns: seconds(begin),
                 drive: drive(),
                 file: FileId(2),
-            },
-            Record::WriteEnded {
+            }),
+            Record::Drive(DriveRecord::WriteEnded {
                 at_ns: seconds(end),
                 drive: drive(),
                 file: FileId(2),
-            },
+            }),
         ]
     };
     records.extend(write(50, 60));
-    records.push(Record::SyncBegun {
+    records.push(Record::Drive(DriveRecord::SyncBegun {
         at_ns: seconds(60),
         drive: drive(),
-    });
-    records.push(Record::WorkReturned {
+    }));
+    records.push(Record::Drive(DriveRecord::WorkReturned {
         at_ns: seconds(63),
         drive: drive(),
-    });
+    }));
     records.extend(write(70, 80));
-    records.push(Record::SyncBegun {
+    records.push(Record::Drive(DriveRecord::SyncBegun {
         at_ns: seconds(80),
         drive: drive(),
-    });
-    records.push(Record::SyncEnded {
+    }));
+    records.push(Record::Drive(DriveRecord::SyncEnded {
         at_ns: seconds(83),
         drive: drive(),
-    });
+    }));
     records.extend(dismount(83, 100));
     let live = LiveSet::of(&records);
     let account = live.mounts.closed().next().expect("closed");
@@ -284,15 +284,15 @@ fn a_drive_that_fails_closes_its_mount_and_clocks_that_go_back_take_nothing_away
     let [begun, _] = read(1, 40, 0, 0);
     records.push(begun);
     for record in [
-        Record::WorkReturned {
+        Record::Drive(DriveRecord::WorkReturned {
             at_ns: seconds(200),
             drive: drive(),
-        },
-        Record::DriveDown {
+        }),
+        Record::Drive(DriveRecord::DriveDown {
             at_ns: seconds(200),
             drive: drive(),
             why: crate::drive_pool::DownReason::Failed,
-        },
+        }),
     ] {
         records.push(record);
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::drive_pool::{DownReason, MountPurpose};
 use crate::live_set::LibraryPause;
-use crate::record::{Record, TapeState};
+use crate::record::{DriveRecord, Record, TapeState};
 use crate::request::{
     ArchiveRequest, ArchiveWishes, Asker, ReadPurpose, RecallRequest, RequestId, VoName,
 };
@@ -99,11 +99,11 @@ fn one_of_two_drives_may_stop_and_the_last_one_may_not() {
     let live = site([recall(1, &["a"])]);
     assert!(stop(&live, a_drive("d0")).is_ok);
     assert!(stop(&live, a_drive("d2")).is_ok);
-    let down = Record::DriveDown {
+    let down = Record::Drive(DriveRecord::DriveDown {
         at_ns: 0,
         drive: DriveName("d1".into()),
         why: DownReason::Failed,
-    };
+    });
     let live = site([recall(1, &["a"]), down]);
     let answer = stop(&live, a_drive("d0"));
     assert_eq!((answer.is_ok, answer.because), (false, vec![waits(1, "a")]));
@@ -183,26 +183,26 @@ fn what_is_written_waits_only_when_no_tape_is_left_and_work_is_told() {
     let live = site([
         archive(1),
         archive(2),
-        Record::MountBegun {
+        Record::Drive(DriveRecord::MountBegun {
             at_ns: 0,
             drive: drive.clone(),
             tape: TapeName("a".into()),
             purpose: MountPurpose::Archive(family),
-        },
-        Record::MountReady {
+        }),
+        Record::Drive(DriveRecord::MountReady {
             at_ns: 0,
             drive: drive.clone(),
-        },
-        Record::WriteBegun {
-            at_ns: 0,
-            drive: drive.clone(),
-            file: FileId(1),
-        },
-        Record::WriteEnded {
+        }),
+        Record::Drive(DriveRecord::WriteBegun {
             at_ns: 0,
             drive: drive.clone(),
             file: FileId(1),
-        },
+        }),
+        Record::Drive(DriveRecord::WriteEnded {
+            at_ns: 0,
+            drive: drive.clone(),
+            file: FileId(1),
+        }),
     ]);
     let again = StopReason::WorkDoneAgain {
         drive,

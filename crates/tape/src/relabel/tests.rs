@@ -1,6 +1,6 @@
 use super::*;
 use crate::drive_pool::MountPurpose;
-use crate::record::{Record, Tape};
+use crate::record::{DriveRecord, Record, Tape};
 use crate::request::{
     Asker, FileId, LibraryName, ReadPurpose, RecallRequest, RequestId, TapeCopy, VoName,
 };
@@ -46,6 +46,7 @@ fn a_tape_with_anything_that_counts_is_not_relabeled_whoever_orders_it() {
     let records = [
         tape("empty", 9 * GB, TapeState::ReadOnly),
         tape("active", 9 * GB, TapeState::Active),
+        tape("broken", 9 * GB, TapeState::Broken),
         tape("asked", 9 * GB, TapeState::ReadOnly),
         tape("mounted", 9 * GB, TapeState::ReadOnly),
         Record::DriveAdded {
@@ -53,12 +54,12 @@ fn a_tape_with_anything_that_counts_is_not_relabeled_whoever_orders_it() {
             library: LibraryName("l".into()),
             kind: "LTO-8".to_owned(),
         },
-        Record::MountBegun {
+        Record::Drive(DriveRecord::MountBegun {
             at_ns: 0,
             drive: DriveName("d".into()),
             tape: name("mounted"),
             purpose: MountPurpose::Recall,
-        },
+        }),
         Record::RecallAsked {
             at_ns: 0,
             request: RecallRequest {
@@ -84,9 +85,12 @@ fn a_tape_with_anything_that_counts_is_not_relabeled_whoever_orders_it() {
         assert_eq!(ask("empty", 0), Ok(()));
         let (files, bytes) = (1, GB);
         let living = RelabelRefusal::LiveFiles { files, bytes };
-        assert_eq!(ask("empty", 1), Err(living));
+        assert_eq!(ask("empty", 1), Err(living.clone()));
         let state = TapeState::Active;
         assert_eq!(ask("active", 0), Err(RelabelRefusal::InUse { state }));
+        let state = TapeState::Broken;
+        assert_eq!(ask("broken", 0), Err(RelabelRefusal::InUse { state }));
+        assert_eq!(ask("broken", 1), Err(living));
         let drive = DriveName("d".into());
         assert_eq!(ask("mounted", 0), Err(RelabelRefusal::InDrive { drive }));
         assert_eq!(

@@ -1,5 +1,5 @@
 use super::*;
-use crate::request::{TapeErrorScope, VoName};
+use crate::request::{TapeErrorScope, TapeName, VoName};
 
 const GB: u64 = 1_000_000_000;
 
@@ -15,6 +15,7 @@ fn live(file: u64, size_gb: u64, tape: &str) -> LiveFile {
             TapeCopy::alone(name("other"), 7),
             TapeCopy::alone(name(tape), file * 100 * GB),
         ],
+        instead_of: Some(TapeCopy::alone(name(tape), file * 100 * GB)),
         family: FamilyName("raw".into()),
         is_packed: false,
         data_set: None,
@@ -31,7 +32,7 @@ fn repack(files: Vec<LiveFile>) -> Repack {
         deadline_ns: None,
         lease_ns: i64::MAX,
     };
-    Repack::new(name("old"), asker, 10 * GB, files)
+    Repack::new(asker, 10 * GB, files)
 }
 
 fn asked(repack: &mut Repack, next: &mut u64) -> Vec<(char, u64, u64)> {
@@ -56,12 +57,7 @@ fn asked(repack: &mut Repack, next: &mut u64) -> Vec<(char, u64, u64)> {
 
 #[test]
 fn files_move_in_their_order_and_few_are_on_disk_at_a_time() {
-    let files = vec![
-        live(3, 6, "old"),
-        live(1, 4, "old"),
-        live(2, 5, "old"),
-        live(9, 1, "else"),
-    ];
+    let files = vec![live(3, 6, "old"), live(1, 4, "old"), live(2, 5, "old")];
     let mut repack = repack(files);
     let mut next = 0;
     assert_eq!(asked(&mut repack, &mut next), [('r', 1, 3), ('r', 2, 1)]);
@@ -74,9 +70,9 @@ fn files_move_in_their_order_and_few_are_on_disk_at_a_time() {
     let written = [('w', 3, 3), ('w', 4, 1)];
     assert_eq!(asked(&mut repack, &mut next), written);
     let to = TapeCopy::alone(name("new"), 5);
-    let moved = RepackStep::Moved {
+    let moved = RepackStep::Written {
         file: FileId(3),
-        from: TapeCopy::alone(name("old"), 300 * GB),
+        instead_of: Some(TapeCopy::alone(name("old"), 300 * GB)),
         to: to.clone(),
         is_brought: true,
     };
@@ -133,7 +129,7 @@ fn a_copy_on_disk_is_compared_before_it_is_used_and_one_that_cannot_be_read_is_t
     let moved = moves.told(RequestId(1), &to);
     assert!(matches!(
         moved,
-        Some(RepackStep::Moved {
+        Some(RepackStep::Written {
             is_brought: false,
             ..
         })
@@ -147,4 +143,38 @@ fn a_copy_on_disk_is_compared_before_it_is_used_and_one_that_cannot_be_read_is_t
         panic!("{orders:?}");
     };
     assert_eq!(request.copies[0].tape, name("other"));
+}
+
+#[test]
+fn a_further_copy_comes_beside_the_others() {
+    let mut not_in = BTreeSet::new();
+    not_in.insert(LibraryName("a".into()));
+    let further = LiveFile {
+        copies: vec![TapeCopy::alone(name("old"), 7)],
+        instead_of: None,
+        not_in: not_in.clone(),
+        ..live(1, 1, "old")
+    };
+    let mut moves = repack(vec![further]);
+    let mut next = 0;
+    assert_eq!(asked(&mut moves, &mut next), [('r', 1, 1)]);
+    moves.told(RequestId(1), &RequestOutcome::Recalled);
+    let orders = moves.next(|_, _| RequestId(2));
+    let RepackOrder::Archive(request) = &orders[0] else {
+        panic!("{orders:?}");
+    };
+    assert_eq!(
+        (request.wishes.copies, &request.wishes.not_in),
+        (1, &not_in)
+    );
+    let to = TapeCopy::alone(name("new"), 5);
+    let written = RepackStep::Written {
+        file: FileId(1),
+        instead_of: None,
+        to: to.clone(),
+        is_brought: true,
+    };
+    let archived = RequestOutcome::Archived(vec![to]);
+    assert_eq!(moves.told(RequestId(2), &archived), Some(written));
+    assert!(moves.is_done());
 }

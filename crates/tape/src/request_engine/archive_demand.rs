@@ -2,12 +2,12 @@
 //! library.
 
 use super::mounting::Demand;
-use super::{Effect, RequestEngine, TapeWait, Turnout};
+use super::{Effect, QueueWait, RequestEngine, Turnout};
 use crate::data_set::HintVerdict;
 use crate::drive_pool::{DriveState, MountPurpose};
 use crate::live_set::{ArchiveEntry, ArchiveGroup, LiveSet, OpenDataSet};
 use crate::mount_decision::{MountCandidate, MountTarget};
-use crate::record::Record;
+use crate::record::{DriveRecord, Record};
 use crate::request::{FamilyName, FileId, LibraryName, TapeName, VoName};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -192,7 +192,8 @@ impl RequestEngine {
     }
 
     /// Keeps that a drive has begun files of one group. They leave what is counted of it, so that it is not counted again for each.
-    pub(super) fn keep_begun(&mut self, files: &[FileId], begun: Record, out: &mut Turnout) {
+    pub(super) fn keep_begun(&mut self, files: &[FileId], begun: DriveRecord, out: &mut Turnout) {
+        let begun = Record::Drive(begun);
         let first = files.first().and_then(|file| self.live.archives.get(file));
         let place = first.map(|entry| (entry.family.clone(), entry.group()));
         let live = &self.live;
@@ -320,12 +321,12 @@ impl RequestEngine {
             }
         }
         if let Some(until_ns) = first_ready_ns.filter(|_| !is_any_ready) {
-            let wait = TapeWait::Collecting { until_ns };
+            let wait = QueueWait::Collecting { until_ns };
             demand.held.insert(family.clone(), wait);
         }
         for (library, sum) in by_library {
             let Some(tape) = tapes.next(family, &library, sum.first_bytes) else {
-                demand.held.insert(family.clone(), TapeWait::TapesInDrives);
+                demand.held.insert(family.clone(), QueueWait::TapesInDrives);
                 continue;
             };
             let may = self.has_room(now_ns, &library) && self.may_mount(now_ns, &library, probes);

@@ -6,7 +6,7 @@ use crate::aggregate::{AggregateMember, index_bytes};
 use crate::data_set::DataSetName;
 use crate::drive_pool::{DriveState, DriveWork, MountPurpose};
 use crate::live_set::{ArchiveEntry, ArchiveGroup, CopyStage, RequestTarget};
-use crate::record::Record;
+use crate::record::{DriveRecord, Record};
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryName, RequestOutcome, TapeName,
 };
@@ -33,7 +33,7 @@ impl RequestEngine {
         };
         match next {
             Some(NextWrite::File(file)) if !is_full => {
-                let begun = Record::WriteBegun {
+                let begun = DriveRecord::WriteBegun {
                     at_ns: now_ns,
                     drive: drive.clone(),
                     file,
@@ -42,7 +42,7 @@ impl RequestEngine {
                 out.effects.extend(self.write_effect(drive, file));
             }
             Some(NextWrite::Aggregate(members)) if !is_full => {
-                let begun = Record::AggregateBegun {
+                let begun = DriveRecord::AggregateBegun {
                     at_ns: now_ns,
                     drive: drive.clone(),
                     members: members.clone(),
@@ -53,7 +53,7 @@ impl RequestEngine {
             _ if has_unsynced => {
                 self.keep(
                     out,
-                    Record::SyncBegun {
+                    DriveRecord::SyncBegun {
                         at_ns: now_ns,
                         drive: drive.clone(),
                     },
@@ -213,7 +213,7 @@ impl RequestEngine {
             let drive = drive.clone();
             self.keep(
                 out,
-                Record::WriteEnded {
+                DriveRecord::WriteEnded {
                     at_ns: now_ns,
                     drive,
                     file,
@@ -228,7 +228,7 @@ impl RequestEngine {
             let drive = drive.clone();
             self.keep(
                 out,
-                Record::AggregateEnded {
+                DriveRecord::AggregateEnded {
                     at_ns: now_ns,
                     drive,
                 },
@@ -272,7 +272,7 @@ impl RequestEngine {
         let drive = drive.clone();
         self.keep(
             out,
-            Record::SyncEnded {
+            DriveRecord::SyncEnded {
                 at_ns: now_ns,
                 drive,
             },

@@ -3,7 +3,7 @@
 use super::{Effect, RequestEngine, TapeIncident, Turnout};
 use crate::drive_pool::{DownReason, DriveState, DriveWork};
 use crate::live_set::{LibraryPause, RecallEntry, RequestTarget};
-use crate::record::{Record, TapeState};
+use crate::record::{DriveRecord, Record, TapeState};
 use crate::request::{DriveName, FileId, LibraryName, RequestOutcome, TapeErrorScope, TapeName};
 use crate::tape_care::UnreadableCopy;
 
@@ -41,7 +41,7 @@ impl RequestEngine {
             let drive = drive.clone();
             self.keep(
                 out,
-                Record::WorkReturned {
+                DriveRecord::WorkReturned {
                     at_ns: now_ns,
                     drive,
                 },
@@ -89,7 +89,7 @@ impl RequestEngine {
         for request in self.askers_of(target) {
             self.end(out, request, RequestOutcome::NotTaken);
         }
-        let given_up = Record::WorkGivenUp {
+        let given_up = DriveRecord::WorkGivenUp {
             at_ns: now_ns,
             drive: drive.clone(),
         };
@@ -263,7 +263,7 @@ impl RequestEngine {
         self.return_work(now_ns, drive, out);
         self.trickles.forget(drive);
         let (at_ns, drive) = (now_ns, drive.clone());
-        let down = Record::DriveDown {
+        let down = DriveRecord::DriveDown {
             at_ns,
             drive: drive.clone(),
             why,
@@ -299,7 +299,7 @@ impl RequestEngine {
         if let Some(DriveState::Mounting { .. }) = self.state(drive) {
             self.keep(
                 out,
-                Record::DriveFreed {
+                DriveRecord::DriveFreed {
                     at_ns: now_ns,
                     drive: drive.clone(),
                 },
@@ -327,7 +327,7 @@ impl RequestEngine {
         let (at_ns, name) = (now_ns, drive.clone());
         match self.work_of(drive) {
             Some(DriveWork::Writing(_) | DriveWork::WritingAggregate(_)) => {
-                self.keep(out, Record::WorkGivenUp { at_ns, drive: name });
+                self.keep(out, DriveRecord::WorkGivenUp { at_ns, drive: name });
             }
             Some(DriveWork::Syncing) => self.return_work(now_ns, drive, out),
             Some(DriveWork::Idle { .. } | DriveWork::Reading(_)) | None => return,

@@ -208,7 +208,9 @@ impl Ahead {
                 self.ends_ns.insert(request, self.now_ns);
             }
             Effect::WakeAt(at_ns) => self.wake_ns = Some(at_ns),
-            Effect::Persist(_)
+            // Nobody knows what a drive would answer.
+            Effect::AskOrder { .. }
+            | Effect::Persist(_)
             | Effect::Abort { .. }
             | Effect::CopyMade { .. }
             | Effect::Relabel { .. }

@@ -2,7 +2,7 @@
 
 use super::{Effect, Input, RequestEngine, Turnout};
 use crate::drive_pool::DriveState;
-use crate::record::{Record, Tape};
+use crate::record::{DriveRecord, Record, Tape};
 use crate::request::{DriveName, LibraryId, LibraryName, TapeName};
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl RequestEngine {
         for drive in gone.map(|(drive, _)| drive.clone()).collect::<Vec<_>>() {
             self.return_work(now_ns, &drive, &mut out);
             let at_ns = now_ns;
-            self.keep(&mut out, Record::DriveRemoved { at_ns, drive });
+            self.keep(&mut out, DriveRecord::DriveRemoved { at_ns, drive });
         }
         for (drive, found) in inventory.drives {
             self.find_drive(now_ns, drive, found, &mut out);
@@ -102,7 +102,7 @@ impl RequestEngine {
         });
         for drive in coming.map(|(drive, _)| drive.clone()).collect::<Vec<_>>() {
             let at_ns = now_ns;
-            self.keep(out, Record::DismountBegun { at_ns, drive });
+            self.keep(out, DriveRecord::DismountBegun { at_ns, drive });
         }
     }
 
@@ -136,13 +136,13 @@ impl RequestEngine {
         };
         self.return_work(now_ns, &drive, out);
         let (at_ns, freed) = (now_ns, drive.clone());
-        let freed = Record::DriveFreed {
+        let freed = DriveRecord::DriveFreed {
             at_ns,
             drive: freed,
         };
         self.keep(out, freed);
         if let Some(why) = down {
-            self.keep(out, Record::DriveDown { at_ns, drive, why });
+            self.keep(out, DriveRecord::DriveDown { at_ns, drive, why });
         }
     }
 }

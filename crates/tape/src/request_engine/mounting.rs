@@ -1,12 +1,12 @@
 //! Tapes into drives and out of them.
 
-use super::{Effect, RequestEngine, TapeIncident, TapeWait, Turnout};
+use super::{Effect, QueueWait, RequestEngine, TapeIncident, Turnout};
 use crate::drive_pool::{DriveClass, DriveState, DriveWork, MountPurpose};
 use crate::live_set::RecallEntry;
 use crate::mount_decision::{
     DriveSupply, MountCandidate, MountDecision, MountTarget, MountWait, decide_mounts, worth_at_ns,
 };
-use crate::record::Record;
+use crate::record::{DriveRecord, Record};
 use crate::request::{
     DriveName, FamilyName, FileId, LibraryName, TapeErrorScope, TapeName, VoName,
 };
@@ -21,7 +21,7 @@ pub(super) struct Demand {
     /// Families for which no tape is left.
     pub(super) without_tape: BTreeSet<FamilyName>,
     /// Families that nothing can be written of now, although there is a tape for them.
-    pub(super) held: BTreeMap<FamilyName, TapeWait>,
+    pub(super) held: BTreeMap<FamilyName, QueueWait>,
     /// When the first of what is still waited for may be written.
     next_ready_ns: Option<i64>,
 }
@@ -39,7 +39,7 @@ impl RequestEngine {
         let Some(DriveState::Mounting { .. }) = self.state(drive) else {
             return;
         };
-        let ready = Record::MountReady {
+        let ready = DriveRecord::MountReady {
             at_ns: now_ns,
             drive: drive.clone(),
         };
@@ -86,7 +86,7 @@ impl RequestEngine {
         if let Some(DriveState::Dismounting { .. }) = self.state(drive) {
             self.keep(
                 out,
-                Record::DriveFreed {
+                DriveRecord::DriveFreed {
                     at_ns: now_ns,
                     drive: drive.clone(),
                 },
@@ -103,7 +103,7 @@ impl RequestEngine {
         let Some(tape) = state.and_then(DriveState::tape).cloned() else {
             return;
         };
-        let begun = Record::DismountBegun {
+        let begun = DriveRecord::DismountBegun {
             at_ns: now_ns,
             drive: drive.clone(),
         };
@@ -176,7 +176,7 @@ impl RequestEngine {
                     }
                     let (drive, tape) = (drive.clone(), tape.clone());
                     self.watchdog.begin(now_ns, &drive);
-                    let begun = Record::MountBegun {
+                    let begun = DriveRecord::MountBegun {
                         at_ns: now_ns,
                         drive: drive.clone(),
                         tape: tape.clone(),

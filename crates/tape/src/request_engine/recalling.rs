@@ -7,7 +7,7 @@ use crate::geometry::Geometry;
 use crate::live_set::{RecallEntry, RequestTarget};
 use crate::order::{OrderGoal, OrderPolicy, RecallPlan};
 use crate::recall::{RecallFile, reads_on};
-use crate::record::Record;
+use crate::record::{DriveRecord, Record};
 use crate::request::{
     DriveName, FileId, ReadPurpose, RecallRequest, RequestOutcome, TapeName, VoName,
 };
@@ -21,7 +21,9 @@ const IMPROVED_FILES_MAX: usize = 2_000;
 pub(super) struct PlannedOrder {
     pub(super) tape: TapeName,
     revision: u64,
-    files: VecDeque<FileId>,
+    pub(super) files: VecDeque<FileId>,
+    /// No file of it has been read yet.
+    is_new: bool,
 }
 
 /// What a queue sums up to at a revision.
@@ -105,7 +107,7 @@ impl RequestEngine {
         let drive = drive.clone();
         self.keep(
             out,
-            Record::ReadEnded {
+            DriveRecord::ReadEnded {
                 at_ns: now_ns,
                 drive,
                 file,
@@ -119,10 +121,14 @@ impl RequestEngine {
         let Some(file) = self.next_file(now_ns, drive) else {
             return false;
         };
+        let order = self.orders.get_mut(drive);
+        if order.is_some_and(|order| std::mem::take(&mut order.is_new)) {
+            self.ask_order(drive, file, out);
+        }
         let entry = self.live.recalls.get(&file);
         let is_compared = entry.is_some_and(|entry| entry.verifiers().len() == entry.askers.len());
         let over_bytes = self.over_bytes(drive, file);
-        let begun = Record::ReadBegun {
+        let begun = DriveRecord::ReadBegun {
             over_bytes,
             is_compared,
             at_ns: now_ns,
@@ -160,10 +166,10 @@ impl RequestEngine {
     }
 
     pub(super) fn read_effect(&self, drive: &DriveName, file: FileId) -> Option<Effect> {
-        let entry = self.live.recalls.get(&file)?;
-        let (drive, size_bytes) = (drive.clone(), entry.size_bytes);
-        let begin_bytes = entry.copies.first()?.begin_bytes;
-        Some(match entry.is_compared {
+        let place = self.place_of(file)?;
+        let (begin_bytes, size_bytes) = (place.begin_bytes, place.size_bytes);
+        let drive = drive.clone();
+        Some(match self.live.recalls.get(&file)?.is_compared {
             true => Effect::Verify {
                 drive,
                 file,
@@ -205,6 +211,7 @@ impl RequestEngine {
                 tape,
                 revision,
                 files: self.ordered(&known, head_bytes, files).into(),
+                is_new: true,
             };
             self.orders.insert(drive.clone(), order);
         }
@@ -233,13 +240,9 @@ impl RequestEngine {
                 files
             }
             ReadOrder::Best => {
-                let recall_file = |file: &FileId| RecallFile {
-                    name: String::new(),
-                    begin_bytes: begin(file),
-                    size_bytes: entry(file).map_or(0, |entry| entry.size_bytes),
-                    requests: 1,
-                };
-                let recall_files: Vec<RecallFile> = files.iter().map(recall_file).collect();
+                let places = files.into_iter().filter_map(|file| self.place_of(file));
+                let (files, recall_files): (Vec<FileId>, Vec<RecallFile>) =
+                    places.map(|place| (place.file, place.to_recall())).unzip();
                 let plan = RecallPlan {
                     drive: model,
                     geometry,

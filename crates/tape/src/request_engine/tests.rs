@@ -5,7 +5,7 @@ use crate::data_set::DataSet;
 use crate::drive_kind::DriveKind;
 use crate::live_set::CopyStage;
 use crate::loaded_drive::{HostFeed, LoadedDrive};
-use crate::request::{ArchiveWishes, Asker, FamilyName, ReadPurpose, TapeCopy, VoName};
+use crate::request::{ArchiveWishes, Asker, FamilyName, FilePlace, ReadPurpose, TapeCopy, VoName};
 
 mod archives;
 mod inventory;
@@ -729,6 +729,71 @@ fn random_input(chance: &mut Chance, lab: &Lab, next: &mut u64) -> Input {
     }
 }
 
+impl Lab {
+    /// The last input's records were kept, and nothing of what was to be done after that was.
+    fn forget_acts(&mut self, acts: &[Effect], asked: &mut BTreeSet<u64>) {
+        let kept = self.effects.len() - acts.len();
+        self.effects.truncate(kept);
+        for act in acts {
+            if let Effect::Tell { request, .. } = act
+                && !self.engine.live().settled.contains_key(request)
+            {
+                // Refused at once, without a record: whoever has asked asks again.
+                asked.remove(&request.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_end_that_a_crash_has_kept_from_being_told_is_told_after_it_and_then_no_more() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    let mut open = lab.give(Input::Archive(vec![archive(7, 10)]));
+    let is_told = |effect: &Effect| matches!(effect, Effect::Tell { .. });
+    while !open.iter().any(is_told) {
+        lab.effects.clear();
+        let act = open.remove(0);
+        let report = match act {
+            Effect::Mount { .. } => DriveReport::Mounted,
+            Effect::Write { file, .. } => DriveReport::FileWritten(file),
+            Effect::Sync { .. } => DriveReport::Synced,
+            _ => continue,
+        };
+        open.extend(lab.report("d0", report));
+    }
+    let told = lab.told();
+    assert!(
+        matches!(told[..], [(7, RequestOutcome::Archived(_))]),
+        "{told:?}"
+    );
+    // The record of the end is kept, and nobody has heard of it.
+    let restart = |lab: &mut Lab| {
+        let kinds = lab.engine.kinds.clone();
+        lab.engine = RequestEngine::restore(policy(), kinds, &lab.records);
+        lab.effects.clear();
+        for effect in lab.engine.resume(lab.now_ns) {
+            match effect {
+                Effect::Persist(records) => lab.records.extend(records),
+                effect => lab.effects.push(effect),
+            }
+        }
+    };
+    restart(&mut lab);
+    assert_eq!(lab.told(), told);
+    // So is a snapshot that was made before it was told.
+    lab.records = vec![lab.engine.snapshot()];
+    restart(&mut lab);
+    assert_eq!(lab.told(), told);
+    // With the next input it counts as told.
+    lab.give(Input::Tick);
+    restart(&mut lab);
+    assert_eq!(lab.told(), []);
+    assert!(
+        lab.engine.live().archives.is_empty(),
+        "nothing is written again"
+    );
+}
+
 /// Each step compares the engine with one that is made of its records; now and then that one takes its place.
 #[test]
 fn a_restart_at_any_step_knows_the_same_and_loses_nothing() {
@@ -746,7 +811,7 @@ fn a_restart_at_any_step_knows_the_same_and_loses_nothing() {
                 Input::Archive(requests) => asked.extend(requests.iter().map(|one| one.request.0)),
                 _ => {}
             }
-            lab.give(input);
+            let acts = lab.give(input);
             check_indexes(lab.engine.live());
             if chance.below(20) == 0 {
                 // Records are cut short, and go through the form in which they are stored.
@@ -756,6 +821,9 @@ fn a_restart_at_any_step_knows_the_same_and_loses_nothing() {
                 lab.records = vec![read];
             }
             if chance.below(20) == 0 {
+                if chance.below(2) == 0 {
+                    lab.forget_acts(&acts, &mut asked);
+                }
                 let kinds = lab.engine.kinds.clone();
                 let mut restored = RequestEngine::restore(policy(), kinds, &lab.records);
                 // What was ordered is ordered again, under the same names.
@@ -769,24 +837,33 @@ fn a_restart_at_any_step_knows_the_same_and_loses_nothing() {
                 }
             }
         }
-        // Each request has one end, or is still known.
-        let mut ended: Vec<u64> = lab.told().into_iter().map(|(request, _)| request).collect();
-        let open = lab.engine.live().requests.keys().map(|request| request.0);
-        ended.extend(open);
-        ended.sort_unstable();
-        assert_eq!(ended, asked.into_iter().collect::<Vec<_>>(), "seed {seed}");
+        // Each request has one end, which may be told again after a restart, or is still known.
+        let mut ends = BTreeMap::new();
+        for (request, outcome) in lab.told() {
+            let first = ends.entry(request).or_insert_with(|| outcome.clone());
+            assert_eq!(*first, outcome, "seed {seed}");
+        }
+        let mut known: Vec<u64> = ends.into_keys().collect();
+        known.extend(lab.engine.live().requests.keys().map(|request| request.0));
+        known.sort_unstable();
+        assert_eq!(known, asked.into_iter().collect::<Vec<_>>(), "seed {seed}");
     }
 }
 
 /// A drive that is not as its model, and which tells of its wraps or does not.
 fn hidden_drive(tells_wrap_ends: bool) -> LoadedDrive {
+    let kind = hidden_kind(tells_wrap_ends);
+    let mut cartridge = Cartridge::of_kind(&kind, 5);
+    LoadedDrive::load(&kind, &mut cartridge, Chance::new(5)).0
+}
+
+fn hidden_kind(tells_wrap_ends: bool) -> DriveKind {
     let mut kind = DriveKind::named("LTO-8").expect("a kind");
     kind.wrap_jitter_permille = 200;
     kind.tells_wrap_ends = tells_wrap_ends;
     kind.model.locate.longitudinal_ns = kind.model.locate.longitudinal_ns * 6 / 5;
     kind.model.locate.base_ns = kind.model.locate.base_ns * 4 / 5;
-    let mut cartridge = Cartridge::of_kind(&kind, 5);
-    LoadedDrive::load(&kind, &mut cartridge, Chance::new(5)).0
+    kind
 }
 
 /// Recalls the same hundred files once more: how long the drive located, and in which order files were read.
@@ -807,7 +884,21 @@ fn campaign(lab: &mut Lab, hidden: &LoadedDrive, number: u64) -> (i64, Vec<u64>)
                     let told = DriveReport::WrapEnds { wrap_ends_bytes };
                     open.extend(lab.report(&name.0, told));
                 }
+                if let Some(files_max) = drive.read_order_max() {
+                    let told = DriveReport::OrdersReads { files_max };
+                    open.extend(lab.report(&name.0, told));
+                }
                 (name, DriveReport::Mounted)
+            }
+            Effect::AskOrder {
+                drive: name,
+                after_bytes,
+                files,
+            } => {
+                let Some(files) = drive.read_order(after_bytes, &files) else {
+                    continue;
+                };
+                (name, DriveReport::ReadsOrdered { files })
             }
             Effect::Read {
                 drive: name,
@@ -876,6 +967,114 @@ fn a_drive_that_tells_where_wraps_end_is_believed_at_once() {
     assert_eq!(facts.wrap_ends_bytes.as_deref(), hidden.wrap_ends_bytes());
     let measured = |record: &&Record| matches!(record, Record::TapeMeasured { .. });
     assert_eq!(lab.records.iter().filter(measured).count(), 1);
+}
+
+#[test]
+fn a_drive_that_orders_reads_is_followed_and_locates_for_less_time() {
+    let mut rules = policy();
+    rules.order_effort = OrderEffort(200_000);
+    let mut lab = Lab::new(rules.clone(), 1, &["t"]);
+    let by_model = campaign(&mut lab, &hidden_drive(false), 1).0;
+    let mut lab = Lab::new(rules.clone(), 1, &["t"]);
+    let by_drive = campaign(&mut lab, &hidden_drive_that_orders(100), 1).0;
+    println!("locates by the model's order: {by_model} ns, by the drive's: {by_drive} ns");
+    assert!(by_drive * 100 < by_model * 90, "{by_model} {by_drive}");
+    // More files than it takes: the order is found here.
+    let mut lab = Lab::new(rules, 1, &["t"]);
+    assert_eq!(
+        campaign(&mut lab, &hidden_drive_that_orders(50), 1).0,
+        by_model
+    );
+    assert_eq!(
+        lab.count(|effect| matches!(effect, Effect::AskOrder { .. })),
+        0
+    );
+}
+
+fn hidden_drive_that_orders(files_max: u32) -> LoadedDrive {
+    let mut kind = hidden_kind(false);
+    kind.read_order_max = Some(files_max);
+    let mut cartridge = Cartridge::of_kind(&kind, 5);
+    LoadedDrive::load(&kind, &mut cartridge, Chance::new(5)).0
+}
+
+/// Five files on one tape in a drive that orders reads: the order in which they are read when it answers this after so many.
+fn read_in_order(answer: &[u64], after_files: usize) -> Vec<u64> {
+    let mut rules = policy();
+    rules.order_effort = OrderEffort(200_000);
+    let mut lab = Lab::new(rules, 1, &["t"]);
+    let file = |file: u64| recall(file, file, &[("t", file * 100)]);
+    let mut open = lab.give(Input::Recall((1..=5).map(file).collect()));
+    let mut read = Vec::new();
+    lab.report("d0", DriveReport::OrdersReads { files_max: 10 });
+    open.extend(lab.report("d0", DriveReport::Mounted));
+    let asked = open.iter().find_map(|effect| match effect {
+        Effect::AskOrder { files, .. } => Some(files.len()),
+        _ => None,
+    });
+    assert_eq!(asked, Some(4));
+    while !open.is_empty() {
+        if read.len() == after_files {
+            let files = answer.iter().map(|file| FileId(*file)).collect();
+            lab.report("d0", DriveReport::ReadsOrdered { files });
+        }
+        if let Effect::Read { file, .. } = open.remove(0) {
+            read.push(file.0);
+            open.extend(lab.report("d0", DriveReport::FileRead(file)));
+        }
+    }
+    read
+}
+
+#[test]
+fn an_order_of_a_drive_counts_only_if_it_names_all_files_and_makes_sense() {
+    let ours = read_in_order(&[], 9);
+    assert_eq!(ours, [1, 2, 5, 3, 4]);
+    // About as good; also when its first file has been begun meanwhile, and with a name that is not known.
+    let theirs = [1, 2, 5, 4, 3];
+    assert_eq!(read_in_order(&[2, 5, 4, 3], 0), theirs);
+    assert_eq!(read_in_order(&[5, 4, 2, 3], 1), theirs);
+    assert_eq!(read_in_order(&[9, 2, 5, 4, 3], 0), theirs);
+    // A file is missing, or another stands in its place.
+    for answer in [&[2, 4, 3][..], &[5, 5, 4, 3], &[9, 2, 5, 4], &[]] {
+        assert_eq!(read_in_order(answer, 0), ours, "{answer:?}");
+    }
+}
+
+#[test]
+fn an_order_of_a_drive_that_takes_much_longer_is_not_followed() {
+    let mut rules = policy();
+    rules.order_effort = OrderEffort(200_000);
+    let mut lab = Lab::new(rules, 1, &["t"]);
+    // Along the tape there and back, again and again.
+    let files: Vec<FilePlace> = (0..40)
+        .map(|file| FilePlace {
+            file: FileId(file),
+            begin_bytes: (1 + file * 290) * 1_000_000_000,
+            size_bytes: 1_000_000,
+        })
+        .collect();
+    let ask = |file: &FilePlace| {
+        let begin_gb = file.begin_bytes / 1_000_000_000;
+        recall(file.file.0, file.file.0, &[("t", begin_gb)])
+    };
+    let mut open = lab.give(Input::Recall(files.iter().map(ask).collect()));
+    lab.report("d0", DriveReport::OrdersReads { files_max: 100 });
+    open.extend(lab.report("d0", DriveReport::Mounted));
+    let planned: Vec<FileId> = lab.engine.orders[&drive_name("d0")]
+        .files
+        .iter()
+        .copied()
+        .collect();
+    let mut by_number = planned.clone();
+    by_number.sort_unstable();
+    lab.report("d0", DriveReport::ReadsOrdered { files: by_number });
+    let kept: Vec<FileId> = lab.engine.orders[&drive_name("d0")]
+        .files
+        .iter()
+        .copied()
+        .collect();
+    assert_eq!(kept, planned);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// What the files of a tape, or of a family, wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TapeWait {
+pub enum QueueWait {
     /// Their tape is out of use.
     TapeNotInUse,
     /// Their tape is in a drive that is down.
@@ -38,7 +38,7 @@ pub enum TapeWait {
 impl RequestEngine {
     /// What files wait for that are to be read, by tape. Tapes that are in a drive or on their way are left out, and those that are
     /// decided about next.
-    pub fn recall_waits(&self, now_ns: i64) -> BTreeMap<TapeName, TapeWait> {
+    pub fn recall_waits(&self, now_ns: i64) -> BTreeMap<TapeName, QueueWait> {
         let mut decided = BTreeMap::new();
         for one in &self.decided {
             if let MountTarget::Recall(tape) = &one.target {
@@ -58,16 +58,16 @@ impl RequestEngine {
         now_ns: i64,
         tape: &TapeName,
         decided: Option<&MountDecision>,
-    ) -> Option<TapeWait> {
+    ) -> Option<QueueWait> {
         match self.live.drives.drive_of(tape) {
             Some((name, drive)) => match drive.state {
-                DriveState::Down { .. } => return Some(TapeWait::DriveDown(name.clone())),
+                DriveState::Down { .. } => return Some(QueueWait::DriveDown(name.clone())),
                 DriveState::Free
                 | DriveState::Mounting { .. }
                 | DriveState::Mounted(_)
                 | DriveState::Dismounting { .. } => return None,
             },
-            None if !self.live.is_readable(tape) => return Some(TapeWait::TapeNotInUse),
+            None if !self.live.is_readable(tape) => return Some(QueueWait::TapeNotInUse),
             None => {}
         }
         let class = self.live.tapes.get(tape)?.class();
@@ -76,7 +76,7 @@ impl RequestEngine {
         }
         if self.sums.get(tape).is_some_and(|sum| sum.is_background) && decided.is_none() {
             return Some(match self.live.background_held_ns {
-                Some(until_ns) if until_ns > now_ns => TapeWait::BackgroundHeld { until_ns },
+                Some(until_ns) if until_ns > now_ns => QueueWait::BackgroundHeld { until_ns },
                 Some(_) | None => self.background_busy(),
             });
         }
@@ -85,7 +85,7 @@ impl RequestEngine {
 
     /// What files wait for that are to be written, by family. A family that is decided about next is left out, and one that is
     /// written already, unless it may not have another drive.
-    pub fn archive_waits(&self) -> BTreeMap<FamilyName, TapeWait> {
+    pub fn archive_waits(&self) -> BTreeMap<FamilyName, QueueWait> {
         let families = self.live.families.keys();
         let waits = families.filter_map(|family| {
             let wait = self.archive_wait(family)?;
@@ -94,9 +94,9 @@ impl RequestEngine {
         waits.collect()
     }
 
-    fn archive_wait(&self, family: &FamilyName) -> Option<TapeWait> {
+    fn archive_wait(&self, family: &FamilyName) -> Option<QueueWait> {
         if self.without_tape.contains(family) {
-            return Some(TapeWait::NoTapeLeft);
+            return Some(QueueWait::NoTapeLeft);
         }
         let of_family = self
             .decided
@@ -118,47 +118,47 @@ impl RequestEngine {
     }
 
     /// A family about which nothing was decided: a library is paused, or nothing could be decided because all drives are in use.
-    fn paused_or_busy(&self) -> Option<TapeWait> {
+    fn paused_or_busy(&self) -> Option<QueueWait> {
         if let Some(pause) = self.live.libraries.values().next() {
             let probe_ns = pause.probe_ns;
-            return Some(TapeWait::LibraryPaused { probe_ns });
+            return Some(QueueWait::LibraryPaused { probe_ns });
         }
         if let Some(pause) = self.live.full_libraries.values().next() {
             let probe_ns = pause.probe_ns;
-            return Some(TapeWait::LibraryFull { probe_ns });
+            return Some(QueueWait::LibraryFull { probe_ns });
         }
         let is_free = !self.live.drives.free().is_empty();
-        (!is_free).then_some(TapeWait::NoFreeDrive)
+        (!is_free).then_some(QueueWait::NoFreeDrive)
     }
 
-    fn background_busy(&self) -> TapeWait {
-        TapeWait::BackgroundBusy {
+    fn background_busy(&self) -> QueueWait {
+        QueueWait::BackgroundBusy {
             max: self.policy.background_drives_max,
         }
     }
 
     /// What keeps all tapes of a class out of drives.
-    fn class_wait(&self, class: &DriveClass) -> Option<TapeWait> {
+    fn class_wait(&self, class: &DriveClass) -> Option<QueueWait> {
         if let Some(pause) = self.live.libraries.get(&class.library) {
             let probe_ns = pause.probe_ns;
-            return Some(TapeWait::LibraryPaused { probe_ns });
+            return Some(QueueWait::LibraryPaused { probe_ns });
         }
         let drives = self.live.drives.0.values();
         let mut of_class = drives
             .filter(|drive| drive.library == class.library && drive.kind == class.kind)
             .filter(|drive| !matches!(drive.state, DriveState::Down { .. }));
-        of_class.next().is_none().then_some(TapeWait::NoDrive)
+        of_class.next().is_none().then_some(QueueWait::NoDrive)
     }
 
     fn decided_wait(
         &self,
         decided: Option<&MountDecision>,
         class: &DriveClass,
-    ) -> Option<TapeWait> {
+    ) -> Option<QueueWait> {
         match decided.map(|one| (&one.choice, &one.vo)) {
-            Some((Err(MountWait::NoFreeDrive), _)) => Some(TapeWait::NoFreeDrive),
+            Some((Err(MountWait::NoFreeDrive), _)) => Some(QueueWait::NoFreeDrive),
             Some((Err(MountWait::BackgroundBusy), _)) => Some(self.background_busy()),
-            Some((Err(wait), vo)) => Some(TapeWait::Mount {
+            Some((Err(wait), vo)) => Some(QueueWait::Mount {
                 wait: *wait,
                 vo: vo.clone(),
             }),
@@ -166,7 +166,7 @@ impl RequestEngine {
             Some((Ok(_), _)) => None,
             None => {
                 let is_free = self.live.drives.free().contains_key(class);
-                (!is_free).then_some(TapeWait::NoFreeDrive)
+                (!is_free).then_some(QueueWait::NoFreeDrive)
             }
         }
     }

@@ -9,7 +9,7 @@ use penstock_decide::destination::{Attempts, CopyEnd, RemnantVerdict, UnsettledA
 use penstock_decide::record_clock::RecordedTime;
 use penstock_decide::wording;
 use penstock_engine::{AttemptOutcome, Task};
-use penstock_model::{Failure, LedgerEntry, Phase, Retry, Side, Timestamp};
+use penstock_model::{Bytes, Failure, LedgerEntry, Phase, Retry, Side, Timestamp};
 
 /// Records of one transfer that are looked through; more are not made by any number of retries that is allowed.
 const ENTRIES_MAX: usize = 10_000;
@@ -174,24 +174,34 @@ impl AttemptRun<'_> {
     /// How an attempt ends that has failed. One that met nothing but an earlier copy of its transfer is not the
     /// transfer's failure.
     pub(super) fn failed(&self, mut failure: Failure, cleaned: bool) -> AttemptOutcome {
+        let moved = Bytes(self.progress.moved());
+        let failed = |failure| AttemptOutcome::Failed {
+            failure,
+            cleaned,
+            moved,
+        };
         let known = self.traces.lock();
         if !known.met_something {
-            return AttemptOutcome::Failed { failure, cleaned };
+            return failed(failure);
         }
         let Some(beside) = known.runs_beside.as_ref() else {
             if known.attempts.has_lost() {
                 // What came while this one copied may be what an earlier one has brought: the next look compares it.
                 failure.retry = Retry::Later;
             }
-            return AttemptOutcome::Failed { failure, cleaned };
+            return failed(failure);
         };
         failure.retry = Retry::Later;
         failure.detail += "; an earlier copy of this transfer may still be running there";
         let until = beside.blocks_until;
         if until <= self.now() {
-            return AttemptOutcome::Failed { failure, cleaned };
+            return failed(failure);
         }
-        AttemptOutcome::Blocked { failure, until }
+        AttemptOutcome::Blocked {
+            failure,
+            until,
+            moved,
+        }
     }
 
     /// What else is known of a file that may be an attempt's own, before anything is done with it.

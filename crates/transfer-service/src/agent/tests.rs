@@ -568,7 +568,10 @@ async fn what_has_arrived_stays_while_nobody_can_look_at_it() {
         Run::of(arrived(vec![503; 100])).run()
     );
     for (outcome, seen) in [absent, busy] {
-        let AttemptOutcome::Failed { failure, cleaned } = outcome else {
+        let AttemptOutcome::Failed {
+            failure, cleaned, ..
+        } = outcome
+        else {
             panic!("{outcome:?}")
         };
         assert_eq!((failure.retry, cleaned), (Retry::Later, false));
@@ -634,7 +637,7 @@ async fn an_attempt_that_meets_an_earlier_copy_of_its_own_waits_for_it() {
     let (outcome, _) = Run::after(Storage::answering(busy), a_lost_attempt(60))
         .run()
         .await;
-    let AttemptOutcome::Blocked { failure, until } = outcome else {
+    let AttemptOutcome::Blocked { failure, until, .. } = outcome else {
         panic!("{outcome:?}")
     };
     assert_eq!(failure.retry, Retry::Later);

@@ -10,7 +10,8 @@ use penstock_decide::classify::{ObservedFailure, classify};
 use penstock_decide::copy_failure::CopyCause;
 use penstock_decide::destination::CopyEnd;
 use penstock_model::{
-    Busy, Bytes, CopyMode, Failure, MoverReport, Phase, ProblemCode, Side, StreamsReason, TimeSpan,
+    Busy, Bytes, CopyMode, Failure, Layer, MoverReport, Phase, ProblemCode, Side, StreamsReason,
+    TimeSpan,
 };
 use penstock_protocol::hosts::SERVER_NOT_ALLOWED;
 use penstock_protocol::http1::client::{ClientRequest, ClientResponse};
@@ -243,7 +244,13 @@ impl AttemptRun<'_> {
             | CopyCause::Denied
             | CopyCause::Missing
             | CopyCause::Unsettled
-            | CopyCause::Unknown => (Side::Network, ObservedFailure::CopyFailed(cause)),
+            | CopyCause::Unknown => {
+                let side = end_of_disk(cause, told, active.side, passive.side);
+                (
+                    side.unwrap_or(Side::Network),
+                    ObservedFailure::CopyFailed(cause),
+                )
+            }
         };
         let busy = match starts_with_busy(&why) {
             true => Some(active.side),
@@ -382,6 +389,18 @@ fn still(active: &End, what: &str, limit: Duration) -> Failure {
     )
 }
 
+/// Whose disk it was, where a storage element of ours tells that one failed: its own, or that of the end that refused it.
+fn end_of_disk(
+    cause: CopyCause,
+    told: Option<ProblemCode>,
+    active: Side,
+    passive: Side,
+) -> Option<Side> {
+    let is_refused = matches!(cause, CopyCause::Refused(_));
+    let is_of_disk = told.is_some_and(|code| code.facts().layer == Layer::Disk);
+    is_of_disk.then_some(if is_refused { passive } else { active })
+}
+
 /// The last line is followed by the end of the body, after which the connection serves the next copy.
 async fn read_to_end(answer: &mut ClientResponse, buffer: &mut [u8]) {
     let end = async { while answer.read(buffer).await.is_ok_and(|count| count > 0) {} };
@@ -475,6 +494,16 @@ mod tests {
         assert_eq!(CopyCause::read(&why), CopyCause::Unknown);
         let why = without_names("https://se/b answered 503 Service Unavailable", paths);
         assert!(says_that_the_other_is_busy(&why), "{why}");
+    }
+
+    #[test]
+    fn a_disk_that_failed_is_that_of_the_end_that_says_so() {
+        let of = |cause, code| end_of_disk(cause, code, Side::Destination, Side::Source);
+        let disk = Some(ProblemCode::DiskFailed);
+        assert_eq!(of(CopyCause::Unknown, disk), Some(Side::Destination));
+        assert_eq!(of(CopyCause::Refused(500), disk), Some(Side::Source));
+        assert_eq!(of(CopyCause::Unknown, Some(ProblemCode::PoolFull)), None);
+        assert_eq!(of(CopyCause::Unknown, None), None);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use crate::args::{DoorArgs, TapeHoldArgs, TapeNameArgs, TapeRepackArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_field_tools::tape_api::TapeCare;
-use penstock_model::text::plural;
+use penstock_field_tools::tape_api::TapeCareDocument;
+use penstock_model::text::{one_line, plural};
 use std::fmt::Write;
 use std::fs;
 use std::time::Duration;
@@ -111,7 +111,7 @@ pub(super) async fn resume(
 }
 
 /// What is done, for people.
-pub(super) fn care_text(care: &TapeCare, out: &mut String) {
+pub(super) fn care_text(care: &TapeCareDocument, out: &mut String) {
     if let Some(until) = care.held_until {
         let _ = writeln!(
             out,
@@ -140,6 +140,20 @@ pub(super) fn care_text(care: &TapeCare, out: &mut String) {
         }
         out.push('\n');
     }
+    if let Some(copying) = &care.copying {
+        let copied = plural(copying.copied_files, "file");
+        let _ = writeln!(
+            out,
+            "files with too few copies on tape: {copied} copied, {} left",
+            copying.left_files
+        );
+    }
+    for file in &care.without_copy {
+        let (path, tape) = (one_line(&file.path), &file.tape);
+        let _ = writeln!(out, "no copy left: {path}, which tape {tape} had");
+    }
+    let named = care.without_copy.len() as u64;
+    more_files(care.without_copy_files.saturating_sub(named), out);
     for file in &care.unreadable {
         let path = file.path.as_deref().unwrap_or("a file that was removed");
         let fate = match file.has_other_copy {
@@ -149,7 +163,11 @@ pub(super) fn care_text(care: &TapeCare, out: &mut String) {
         };
         let _ = writeln!(out, "unreadable on {}: {path} {fate}", file.tape);
     }
-    let more = care.unreadable_files - care.unreadable_files.min(care.unreadable.len() as u64);
+    let named = care.unreadable.len() as u64;
+    more_files(care.unreadable_files.saturating_sub(named), out);
+}
+
+fn more_files(more: u64, out: &mut String) {
     if more > 0 {
         let _ = writeln!(out, "and {} more", plural(more, "file"));
     }

@@ -1,7 +1,7 @@
 //! `penstock tape order --model linear`: orders of a tape without wraps, as references.
 
 use super::RecallList;
-use crate::args::{TapeOrderArgs, TapePolicy};
+use crate::args::{OrderPolicyArg, TapeOrderArgs};
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_tape::drive::DriveModel;
@@ -53,15 +53,15 @@ pub(super) fn order(
     let exact = tape.order(LinearPolicy::ExactDp);
     let simple = || tape.order(LinearPolicy::SimpleDp);
     let (policy, found) = match args.policy {
-        TapePolicy::Position => ("position", tape.order(LinearPolicy::NoDetour)),
-        TapePolicy::EachFile => ("each-file", tape.order(LinearPolicy::EachFile)),
-        TapePolicy::SimpleDp => ("simple-dp", simple()),
-        TapePolicy::ExactDp => ("exact-dp", exact.clone()),
-        TapePolicy::Best => ("best", exact.clone().or_else(simple)),
-        TapePolicy::Fifo
-        | TapePolicy::Scan
-        | TapePolicy::NearestLocate
-        | TapePolicy::NearestService => {
+        OrderPolicyArg::Position => ("position", tape.order(LinearPolicy::NoDetour)),
+        OrderPolicyArg::EachFile => ("each-file", tape.order(LinearPolicy::EachFile)),
+        OrderPolicyArg::SimpleDp => ("simple-dp", simple()),
+        OrderPolicyArg::ExactDp => ("exact-dp", exact.clone()),
+        OrderPolicyArg::Best => ("best", exact.clone().or_else(simple)),
+        OrderPolicyArg::Fifo
+        | OrderPolicyArg::Scan
+        | OrderPolicyArg::NearestLocate
+        | OrderPolicyArg::NearestService => {
             let what =
                 "with --model linear, --policy is position, each-file, simple-dp, exact-dp or best";
             return Err(CommandError::Usage(what.to_owned()));

@@ -2,7 +2,7 @@
 //! tape. Names come from a configuration, and are escaped all the same.
 
 use penstock_field_tools::tape_api::{
-    LibraryTape, TapeDrive, TapeLibraries, TapeMount, TapeStatus,
+    LibraryTape, TapeDrive, TapeLibrariesDocument, TapeMount, TapeStatusDocument,
 };
 use penstock_model::text::plural;
 use penstock_model::{Bytes, TimeSpan, Timestamp};
@@ -29,7 +29,7 @@ const WRITING: &str = "#e69f00";
 const NOW: &str = "#009e73";
 
 /// The page of a tape system at a time.
-pub(super) fn page(status: &TapeStatus, at: Timestamp) -> String {
+pub(super) fn page(status: &TapeStatusDocument, at: Timestamp) -> String {
     let mut out = page_head("Tape system");
     let _ = writeln!(out, "<p>At {}Z. Times are UTC.</p>", escaped(&at.to_fts()));
     add_incidents(&mut out, status);
@@ -47,7 +47,7 @@ pub(super) fn page(status: &TapeStatus, at: Timestamp) -> String {
     out
 }
 
-fn add_incidents(out: &mut String, status: &TapeStatus) {
+fn add_incidents(out: &mut String, status: &TapeStatusDocument) {
     out.push_str("<h2>Incidents</h2>\n");
     if status.incidents.is_empty() {
         out.push_str("<p class=\"none\">None.</p>\n");
@@ -67,7 +67,7 @@ fn add_incidents(out: &mut String, status: &TapeStatus) {
     out.push_str("</ul></div>\n");
 }
 
-fn add_queues(out: &mut String, status: &TapeStatus) {
+fn add_queues(out: &mut String, status: &TapeStatusDocument) {
     out.push_str("<h2>Files</h2>\n<div class=\"cards\">\n");
     for (kind, counts) in status.counts.named() {
         let words = match kind {
@@ -122,7 +122,7 @@ impl Axis {
 }
 
 /// A row for each drive, a bar for each mount that ended, and one for what it does now.
-fn add_gantt(out: &mut String, libraries: &TapeLibraries, at: Timestamp) {
+fn add_gantt(out: &mut String, libraries: &TapeLibrariesDocument, at: Timestamp) {
     out.push_str("<h2>Drives</h2>\n");
     if libraries.drives.is_empty() {
         out.push_str("<p class=\"none\">There are no drives.</p>\n");
@@ -201,7 +201,7 @@ fn add_gantt(out: &mut String, libraries: &TapeLibraries, at: Timestamp) {
     add_drives(out, libraries);
 }
 
-fn add_drives(out: &mut String, libraries: &TapeLibraries) {
+fn add_drives(out: &mut String, libraries: &TapeLibrariesDocument) {
     out.push_str(
         "<div class=\"part scroll\"><table><tr><th>drive</th><th class=\"left\">state</th><th class=\"left\">tape</th>\
          <th class=\"left\">family</th><th>files</th><th class=\"left\">since</th></tr>\n",
@@ -256,7 +256,7 @@ fn mount_title(mount: &TapeMount) -> String {
 }
 
 /// Tapes for which files wait come first, those with the oldest file before others; blank ones are left out.
-fn add_tapes(out: &mut String, libraries: &TapeLibraries) {
+fn add_tapes(out: &mut String, libraries: &TapeLibrariesDocument) {
     let is_listed = |tape: &&LibraryTape| {
         tape.queued.files > 0 || tape.written_bytes > 0 || tape.state != "active"
     };
@@ -318,7 +318,9 @@ fn add_tapes(out: &mut String, libraries: &TapeLibraries) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_field_tools::tape_api::{TapeAmount, TapeCounts, TapeWait};
+    use penstock_field_tools::tape_api::{
+        TapeAmountDocument, TapeCountsDocument, TapeWaitDocument,
+    };
 
     fn mount(drive: &str, family: Option<&str>, begin: i64, end: i64) -> TapeMount {
         TapeMount {
@@ -362,7 +364,7 @@ mod tests {
             family: None,
             capacity_bytes: 100,
             written_bytes: 50,
-            live: TapeAmount {
+            live: TapeAmountDocument {
                 files: 1,
                 bytes: 20,
             },
@@ -371,21 +373,21 @@ mod tests {
             wraps_known: 0,
             locates_known: 0,
             drive: None,
-            queued: TapeAmount {
+            queued: TapeAmountDocument {
                 files: 2,
                 bytes: 20,
             },
             oldest_waiting: Some(Timestamp(0)),
-            waits_for: Some(TapeWait {
+            waits_for: Some(TapeWaitDocument {
                 code: "no-free-drive".to_owned(),
                 what: "all drives <in use>".to_owned(),
                 until: None,
             }),
         };
-        let status = TapeStatus {
-            counts: TapeCounts::default(),
+        let status = TapeStatusDocument {
+            counts: TapeCountsDocument::default(),
             incidents: Vec::new(),
-            libraries: Some(TapeLibraries {
+            libraries: Some(TapeLibrariesDocument {
                 drives: vec![drive("d1", None), drive("d2", Some("B"))],
                 tapes: vec![waiting],
                 families: Vec::new(),

@@ -11,7 +11,8 @@ use crate::output::Output;
 use penstock_clock::wall_clock;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::tape_api::{
-    StopAnswer, StopReason, TapeAmount, TapeApi, TapeLibraries, TapeStatus, TapeWait,
+    StopAnswerDocument, StopReasonDocument, TapeAmountDocument, TapeApi, TapeLibrariesDocument,
+    TapeStatusDocument, TapeWaitDocument,
 };
 use penstock_model::Bytes;
 use penstock_model::text::{one_line, plural};
@@ -146,15 +147,15 @@ pub(super) fn told_of(name: &str, why: RemoteError) -> CommandError {
     }
 }
 
-fn stop_text(name: &str, answer: &StopAnswer) -> String {
+fn stop_text(name: &str, answer: &StopAnswerDocument) -> String {
     let mut out = match answer.is_ok {
         true => format!("{name} may be stopped\n"),
         false => format!("{name} should not be stopped\n"),
     };
     for reason in &answer.because {
         let line = match reason {
-            StopReason::Unknown => "nothing of this name is known".to_owned(),
-            StopReason::RecallsWait {
+            StopReasonDocument::Unknown => "nothing of this name is known".to_owned(),
+            StopReasonDocument::RecallsWait {
                 files,
                 bytes,
                 tapes,
@@ -164,16 +165,16 @@ fn stop_text(name: &str, answer: &StopAnswer) -> String {
                 Bytes(*bytes),
                 tapes.join(", ")
             ),
-            StopReason::ArchivesWait { family, files } => format!(
+            StopReasonDocument::ArchivesWait { family, files } => format!(
                 "{} of family {family} could be written nowhere else",
                 plural(*files, "file")
             ),
-            StopReason::NoOtherCopy { files, bytes, .. } => format!(
+            StopReasonDocument::NoOtherCopy { files, bytes, .. } => format!(
                 "{} ({}) on tape have no other copy that could be read",
                 plural(*files, "file"),
                 Bytes(*bytes)
             ),
-            StopReason::WorkDoneAgain {
+            StopReasonDocument::WorkDoneAgain {
                 drive,
                 unsynced_files,
                 unsynced_bytes,
@@ -183,14 +184,16 @@ fn stop_text(name: &str, answer: &StopAnswer) -> String {
                 plural(*unsynced_files, "file"),
                 Bytes(*unsynced_bytes)
             ),
-            StopReason::Other => "a reason that this version does not know; see --json".to_owned(),
+            StopReasonDocument::Other => {
+                "a reason that this version does not know; see --json".to_owned()
+            }
         };
         let _ = writeln!(out, "  {line}");
     }
     out
 }
 
-fn text(status: &TapeStatus) -> String {
+fn text(status: &TapeStatusDocument) -> String {
     let mut out = String::new();
     if let Some(libraries) = &status.libraries {
         libraries_text(libraries, &mut out);
@@ -226,7 +229,7 @@ fn text(status: &TapeStatus) -> String {
     out
 }
 
-fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
+fn libraries_text(libraries: &TapeLibrariesDocument, out: &mut String) {
     for drive in &libraries.drives {
         let _ = write!(out, "drive {:<20} ", drive.name);
         let _ = match &drive.tape {
@@ -298,7 +301,7 @@ fn libraries_text(libraries: &TapeLibraries, out: &mut String) {
     care_text(&libraries.care, out);
 }
 
-fn wait_text(wait: Option<&TapeWait>, out: &mut String) {
+fn wait_text(wait: Option<&TapeWaitDocument>, out: &mut String) {
     let Some(wait) = wait else { return };
     let _ = write!(out, ", waiting: {}", wait.what);
     if let Some(until) = wait.until {
@@ -306,7 +309,7 @@ fn wait_text(wait: Option<&TapeWait>, out: &mut String) {
     }
 }
 
-fn amount(amount: TapeAmount, what: &str) -> String {
+fn amount(amount: TapeAmountDocument, what: &str) -> String {
     match amount.files {
         0 => format!("none {what}"),
         files => format!("{} ({}) {what}", plural(files, "file"), Bytes(amount.bytes)),

@@ -1,6 +1,6 @@
 //! The storage element's section.
 
-use super::tape::Tape;
+use super::tape::TapeConfig;
 use super::{BackupPlan, Keep};
 use penstock_model::capability::Right;
 use penstock_model::quantity::{Size, Span};
@@ -75,7 +75,7 @@ pub struct Storage {
     pub backup: Option<BackupPlan>,
     /// Files that go to tape. Unset: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tape: Option<Tape>,
+    pub tape: Option<TapeConfig>,
     /// The file systems that keep the files.
     #[serde(default, rename = "pool")]
     pub pools: Vec<Pool>,

@@ -25,7 +25,7 @@ const FILES_PER_REQUEST_MAX: u32 = 100_000;
 /// Files on tape.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tape {
+pub struct TapeConfig {
     /// The program that puts, gets and removes files, with the interface that sites with dCache have: docs/tape/hsm.md.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
@@ -38,31 +38,34 @@ pub struct Tape {
     )]
     pub libraries: Vec<TapeLibrary>,
     /// How many times as fast as real time the libraries run. For tests.
-    #[serde(default = "Tape::default_time_factor")]
+    #[serde(default = "TapeConfig::default_time_factor")]
     pub time_factor: u32,
     /// How long a request for a file on a tape waits for further requests for the same tape.
-    #[serde(default = "Tape::default_collect_recalls_time")]
+    #[serde(default = "TapeConfig::default_collect_recalls_time")]
     pub collect_recalls_time: Span,
     /// All files of a tape are read and compared with their checksums once in this time. 0: only when an operator asks for it.
-    #[serde(default = "Tape::default_verify_every")]
+    #[serde(default = "TapeConfig::default_verify_every")]
     pub verify_every: Span,
     /// Drives that may work on verification and repack at the same time.
-    #[serde(default = "Tape::default_background_drives")]
+    #[serde(default = "TapeConfig::default_background_drives")]
     pub background_drives: u32,
     /// A full tape is repacked and relabelled when less than this part of it is still needed. 0: never.
     #[serde(default)]
     pub reclaim_below_percent: u8,
     /// Tapes that the site may relabel in a day without an operator.
-    #[serde(default = "Tape::default_reclaims_per_day")]
+    #[serde(default = "TapeConfig::default_reclaims_per_day")]
     pub reclaims_per_day: u32,
     /// Bytes that a repack keeps on disk at a time, between the old tape and the new one.
-    #[serde(default = "Tape::default_repack_part")]
+    #[serde(default = "TapeConfig::default_repack_part")]
     pub repack_part: Size,
+    /// How long a tape may be broken, disabled or no longer configured before its copies are written again elsewhere.
+    #[serde(default = "TapeConfig::default_replace_copies_after")]
+    pub replace_copies_after: Span,
     /// How long the copies on tape of a removed file stay.
-    #[serde(default = "Tape::default_keep_removed")]
+    #[serde(default = "TapeConfig::default_keep_removed")]
     pub keep_removed: Span,
     /// The working directory of the program.
-    #[serde(default = "Tape::default_directory")]
+    #[serde(default = "TapeConfig::default_directory")]
     pub directory: PathBuf,
     /// Options that are passed to the program as `-key=value`.
     #[serde(default)]
@@ -71,50 +74,50 @@ pub struct Tape {
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// Commands that put files and run at the same time.
-    #[serde(default = "Tape::default_puts_max")]
+    #[serde(default = "TapeConfig::default_puts_max")]
     pub puts_max: u32,
     /// Commands that get files and run at the same time.
-    #[serde(default = "Tape::default_gets_max")]
+    #[serde(default = "TapeConfig::default_gets_max")]
     pub gets_max: u32,
     /// Commands that remove files and run at the same time.
-    #[serde(default = "Tape::default_removes_max")]
+    #[serde(default = "TapeConfig::default_removes_max")]
     pub removes_max: u32,
     /// How long one command that puts may take.
-    #[serde(default = "Tape::default_put_timeout")]
+    #[serde(default = "TapeConfig::default_put_timeout")]
     pub put_timeout: Span,
     /// How long one command that gets may take.
-    #[serde(default = "Tape::default_get_timeout")]
+    #[serde(default = "TapeConfig::default_get_timeout")]
     pub get_timeout: Span,
     /// How long one command that removes may take.
-    #[serde(default = "Tape::default_remove_timeout")]
+    #[serde(default = "TapeConfig::default_remove_timeout")]
     pub remove_timeout: Span,
     /// Files of one family are put on tape together as soon as they have this many bytes. With libraries: also what is worth
     /// a mount to be read, and the size at which an aggregate is closed.
-    #[serde(default = "Tape::default_collect_bytes")]
+    #[serde(default = "TapeConfig::default_collect_bytes")]
     pub collect_bytes: Size,
     /// The same, as soon as they are this many files. With libraries: also what is worth a mount to be read.
-    #[serde(default = "Tape::default_collect_files")]
+    #[serde(default = "TapeConfig::default_collect_files")]
     pub collect_files: u32,
     /// The same, as soon as the oldest has waited this long. With libraries: also the age at which an aggregate is closed.
-    #[serde(default = "Tape::default_collect_time")]
+    #[serde(default = "TapeConfig::default_collect_time")]
     pub collect_time: Span,
     /// Tries to bring a file before its request fails.
-    #[serde(default = "Tape::default_tries_max")]
+    #[serde(default = "TapeConfig::default_tries_max")]
     pub tries_max: u32,
     /// The pause after the first failed try. Each further one doubles it, up to `retry_max`.
-    #[serde(default = "Tape::default_retry_first")]
+    #[serde(default = "TapeConfig::default_retry_first")]
     pub retry_first: Span,
     /// The longest pause between two tries.
-    #[serde(default = "Tape::default_retry_max")]
+    #[serde(default = "TapeConfig::default_retry_max")]
     pub retry_max: Span,
     /// The part of each pool that is kept free, by removing disk copies of files that are on tape.
-    #[serde(default = "Tape::default_keep_free_percent")]
+    #[serde(default = "TapeConfig::default_keep_free_percent")]
     pub keep_free_percent: u8,
     /// How long a file that was brought from tape stays on disk when the request does not say.
-    #[serde(default = "Tape::default_pin")]
+    #[serde(default = "TapeConfig::default_pin")]
     pub pin: Span,
     /// The longest time that a request may ask for.
-    #[serde(default = "Tape::default_pin_max")]
+    #[serde(default = "TapeConfig::default_pin_max")]
     pub pin_max: Span,
     /// A directory on the file system of the HSM's disk buffer, if this machine mounts it. Explanations then report when it is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,7 +126,7 @@ pub struct Tape {
     #[serde(default)]
     pub read: ReadFromTape,
     /// Files in one stage request.
-    #[serde(default = "Tape::default_files_per_request_max")]
+    #[serde(default = "TapeConfig::default_files_per_request_max")]
     pub files_per_request_max: u32,
     /// Bytes that stage requests of one user may keep on disk. Unset: a quarter of the room for tape, which is what files that
     /// are on disk only leave of the pools.
@@ -133,19 +136,19 @@ pub struct Tape {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pins_vo_max: Option<Size>,
     /// When the pool of a requested file has been unavailable for this long, the file is brought from tape to another pool.
-    #[serde(default = "Tape::default_pool_away_wait")]
+    #[serde(default = "TapeConfig::default_pool_away_wait")]
     pub pool_away_wait: Span,
     /// A recall that has waited this long for room on disk is reported as an incident.
-    #[serde(default = "Tape::default_room_wait_max")]
+    #[serde(default = "TapeConfig::default_room_wait_max")]
     pub room_wait_max: Span,
     /// How long the state of a finished stage request can be queried.
-    #[serde(default = "Tape::default_keep_requests")]
+    #[serde(default = "TapeConfig::default_keep_requests")]
     pub keep_requests: Span,
     /// Whether anybody may read the tape metrics that WLCG collects. Otherwise only administrators may.
     #[serde(default)]
     pub public_metrics: bool,
     /// How long files of a data set wait, at most, for further files that the client has announced.
-    #[serde(default = "Tape::default_data_set_wait")]
+    #[serde(default = "TapeConfig::default_data_set_wait")]
     pub data_set_wait: Span,
     /// The name of the site in the discovery document of the Tape REST API. Unset: the site's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,7 +218,7 @@ pub enum ReadFromTape {
     Stage,
 }
 
-impl Tape {
+impl TapeConfig {
     fn default_time_factor() -> u32 {
         1
     }
@@ -233,6 +236,9 @@ impl Tape {
     }
     fn default_repack_part() -> Size {
         Size(100_000_000_000)
+    }
+    fn default_replace_copies_after() -> Span {
+        Span(Duration::from_secs(86_400))
     }
     fn default_keep_removed() -> Span {
         Span(Duration::from_secs(7 * 86_400))
@@ -403,62 +409,72 @@ impl Tape {
     /// Keys for the program of an HSM that were set, and to something else than they have anyway.
     fn keys_of_program(&self) -> Vec<&'static str> {
         let keys = [
-            ("directory", self.directory != Tape::default_directory()),
+            (
+                "directory",
+                self.directory != TapeConfig::default_directory(),
+            ),
             ("options", !self.options.is_empty()),
             ("environment", !self.environment.is_empty()),
-            ("puts_max", self.puts_max != Tape::default_puts_max()),
-            ("gets_max", self.gets_max != Tape::default_gets_max()),
+            ("puts_max", self.puts_max != TapeConfig::default_puts_max()),
+            ("gets_max", self.gets_max != TapeConfig::default_gets_max()),
             (
                 "removes_max",
-                self.removes_max != Tape::default_removes_max(),
+                self.removes_max != TapeConfig::default_removes_max(),
             ),
             (
                 "put_timeout",
-                self.put_timeout != Tape::default_put_timeout(),
+                self.put_timeout != TapeConfig::default_put_timeout(),
             ),
             (
                 "get_timeout",
-                self.get_timeout != Tape::default_get_timeout(),
+                self.get_timeout != TapeConfig::default_get_timeout(),
             ),
             (
                 "remove_timeout",
-                self.remove_timeout != Tape::default_remove_timeout(),
+                self.remove_timeout != TapeConfig::default_remove_timeout(),
             ),
-            ("tries_max", self.tries_max != Tape::default_tries_max()),
+            (
+                "tries_max",
+                self.tries_max != TapeConfig::default_tries_max(),
+            ),
             ("hsm_wide", !self.hsm_wide.is_empty()),
         ];
         set_ones(&keys)
     }
 
     fn keys_of_libraries(&self) -> Vec<&'static str> {
-        let recalls = Tape::default_collect_recalls_time();
+        let recalls = TapeConfig::default_collect_recalls_time();
         let keys = [
             (
                 "time_factor",
-                self.time_factor != Tape::default_time_factor(),
+                self.time_factor != TapeConfig::default_time_factor(),
             ),
             ("collect_recalls_time", self.collect_recalls_time != recalls),
             (
                 "data_set_wait",
-                self.data_set_wait != Tape::default_data_set_wait(),
+                self.data_set_wait != TapeConfig::default_data_set_wait(),
             ),
             ("public_metrics", self.public_metrics),
             (
                 "verify_every",
-                self.verify_every != Tape::default_verify_every(),
+                self.verify_every != TapeConfig::default_verify_every(),
             ),
             (
                 "background_drives",
-                self.background_drives != Tape::default_background_drives(),
+                self.background_drives != TapeConfig::default_background_drives(),
             ),
             ("reclaim_below_percent", self.reclaim_below_percent != 0),
             (
                 "reclaims_per_day",
-                self.reclaims_per_day != Tape::default_reclaims_per_day(),
+                self.reclaims_per_day != TapeConfig::default_reclaims_per_day(),
             ),
             (
                 "repack_part",
-                self.repack_part != Tape::default_repack_part(),
+                self.repack_part != TapeConfig::default_repack_part(),
+            ),
+            (
+                "replace_copies_after",
+                self.replace_copies_after != TapeConfig::default_replace_copies_after(),
             ),
         ];
         set_ones(&keys)
@@ -610,6 +626,7 @@ impl Tape {
                 verify_every_ns: (every_ns > 0).then_some(every_ns),
                 reclaim_live_permille: u16::from(self.reclaim_below_percent) * 10,
                 part_bytes: self.repack_part.0,
+                copies_wait_ns: nanoseconds(self.replace_copies_after),
             },
             time_factor: self.time_factor,
         }
@@ -644,7 +661,7 @@ fn nanoseconds(span: Span) -> i64 {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Tape {
+    fn parse(text: &str) -> TapeConfig {
         toml::from_str(text).expect("understood")
     }
 
@@ -809,6 +826,6 @@ mod tests {
         ] {
             assert!(problems.contains(words), "{words}: {problems}");
         }
-        assert!(toml::from_str::<Tape>("program = \"a\"\nputs = 3").is_err());
+        assert!(toml::from_str::<TapeConfig>("program = \"a\"\nputs = 3").is_err());
     }
 }

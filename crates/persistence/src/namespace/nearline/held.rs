@@ -3,6 +3,7 @@
 
 use super::super::connection::{stored, unsigned};
 use super::super::nearline_change::{NewStageRequest, StageProblem};
+use super::super::read::IS_AWAITED;
 use super::super::{EntryId, Namespace, NamespaceError};
 use penstock_model::{Bytes, ProblemCode, UserName, VoName};
 use rusqlite::{Connection, OptionalExtension, Params, params};
@@ -101,9 +102,6 @@ fn sum(connection: &Connection, kind: i64, holder: &str) -> rusqlite::Result<(u6
     Ok(found.optional()?.unwrap_or_default())
 }
 
-/// A file of a request is held while this is so.
-const IS_HELD: &str = "entry IS NOT NULL AND (state < 2 OR pin_until_ms IS NOT NULL)";
-
 /// The holders of a request, as the tables name them.
 fn holders(connection: &Connection, request: &str) -> rusqlite::Result<Vec<(i64, String)>> {
     let found = connection
@@ -151,7 +149,11 @@ pub(super) fn let_go(
     condition: &str,
     values: impl Params,
 ) -> rusqlite::Result<Vec<EntryId>> {
-    let sql = format!("SELECT request, entry FROM stage_file WHERE {condition} AND {IS_HELD}");
+    // Those that are held: they wait, or are pinned.
+    let sql = format!(
+        "SELECT request, entry FROM stage_file
+         WHERE {condition} AND entry IS NOT NULL AND ({IS_AWAITED} OR pin_until_ms IS NOT NULL)"
+    );
     let mut query = connection.prepare_cached(&sql)?;
     let rows = query.query_map(values, |row| Ok((row.get(0)?, row.get(1)?)))?;
     let held: rusqlite::Result<Vec<(String, i64)>> = rows.collect();

@@ -1,17 +1,15 @@
 //! Stage requests: who wants which files on disk, for how long, and how far each of them is.
 
 use super::super::connection::{stored, unsigned};
-use super::super::nearline_change::{
-    NewStageRequest, STAGE_ROWS_MAX, StageFileState, StageProblem, StagedFile,
-};
-use super::super::read::archival_of;
+use super::super::nearline_change::{NewStageRequest, STAGE_ROWS_MAX, StageProblem, StagedFile};
+use super::super::read::{CACHED, IS_AWAITED};
 use super::super::{ChangeError, EntryId, Namespace, NamespaceError};
 use super::bounded;
 use super::budget::Kept;
 use super::held::{self, PinRoom};
-use penstock_model::{
-    Archival, Bytes, PoolName, ProblemCode, StageRequestId, Timestamp, UserName, VoName,
-};
+use super::stage_begin::begun;
+use super::stage_columns::{CANCELED, FAILED, ON_DISK, STARTED, StageColumns, WAITING, problem_of};
+use penstock_model::{PoolName, ProblemCode, StageRequestId, Timestamp, UserName, VoName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
@@ -101,19 +99,20 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
     let room = PinRoom::of(request);
     let mut held = 0_i64;
     for (number, asked) in (0_i64..).zip(&request.files) {
-        let file = &settled(connection, &room, request, asked)?;
+        let file = begun(connection, &room, request, asked)?;
+        let columns = StageColumns::from(&file.progress);
         insert.execute(params![
             request.id.as_str(),
             number,
             file.path,
             file.entry.map(stored),
-            file.pinned_until.map(|until| until.0),
+            columns.pin_until_ms,
             i64::try_from(file.pin.as_millis()).unwrap_or(i64::MAX),
-            file.state.stored(),
-            file.problem.as_ref().map(|problem| &problem.text),
-            file.started.map(|at| at.0),
-            file.finished.map(|at| at.0),
-            file.problem.as_ref().map(|problem| problem.code.name()),
+            columns.state,
+            columns.error,
+            columns.started_ms,
+            columns.finished_ms,
+            columns.code,
             file.activity,
         ])?;
         if let Some(entry) = file.entry.filter(|_| file.is_held()) {
@@ -127,78 +126,13 @@ pub(super) fn insert(connection: &Connection, request: &NewStageRequest) -> rusq
     Ok(())
 }
 
-/// A file that is asked for, as it is now: on disk, or to be waited for.
-fn settled(
-    connection: &Connection,
-    room: &PinRoom<'_>,
-    request: &NewStageRequest,
-    asked: &StagedFile,
-) -> rusqlite::Result<StagedFile> {
-    let (mut file, at, pools_away) = (asked.clone(), request.at, &request.pools_away);
-    let Some(entry) = file
-        .entry
-        .filter(|_| file.state == StageFileState::Submitted)
-    else {
-        return Ok(file);
-    };
-    let found = connection
-        .prepare_cached("SELECT pool, archival, size_bytes FROM entry WHERE id = ?1")?
-        .query_row([stored(entry)], |row| {
-            let pool = row.get::<_, Option<String>>(0)?.map(PoolName::new);
-            Ok((pool, archival_of(row.get(1)?), Bytes(unsigned(row.get(2)?))))
-        });
-    let refusal = match found.optional()? {
-        None => Some(StageProblem {
-            code: ProblemCode::PathNotFound,
-            text: "the file was removed".to_owned(),
-        }),
-        Some((pool, archival, size)) => {
-            let away = pool.as_ref().filter(|pool| pools_away.contains(pool));
-            match (&pool, away) {
-                (None, _) => {}
-                (Some(_), None) => {
-                    file.state = StageFileState::Completed;
-                    file.pinned_until = Some(at + file.pin);
-                    (file.started, file.finished) = (Some(at), Some(at));
-                }
-                (Some(_), Some(away)) => file.problem = Some(out_of_service(away, archival)),
-            }
-            match away.filter(|_| archival != Archival::Cached) {
-                Some(away) => Some(out_of_service(away, archival)),
-                None => room.refusal(connection, entry, size)?,
-            }
-        }
-    };
-    if refusal.is_some() {
-        file.state = StageFileState::Failed;
-        (file.pinned_until, file.started, file.finished) = (None, None, Some(at));
-        file.problem = refusal;
-    }
-    Ok(file)
-}
-
-fn out_of_service(pool: &PoolName, archival: Archival) -> StageProblem {
-    let text = match archival {
-        Archival::Cached => format!(
-            "waits for pool {pool}, which is out of service; the file is brought from tape when that lasts"
-        ),
-        Archival::DiskOnly | Archival::Precious => {
-            format!("pool {pool}, which keeps this file, is out of service; ask again later")
-        }
-    };
-    StageProblem {
-        code: ProblemCode::PoolOffline,
-        text,
-    }
-}
-
 /// The recall of a file has begun.
 pub(super) fn start(connection: &Connection, file: EntryId, at: Timestamp) -> rusqlite::Result<()> {
     connection
-        .prepare_cached(
-            "UPDATE stage_file SET state = 1, started_ms = ?2, error = NULL, code = NULL
-             WHERE entry = ?1 AND state = 0",
-        )?
+        .prepare_cached(&format!(
+            "UPDATE stage_file SET state = {STARTED}, started_ms = ?2, error = NULL, code = NULL
+             WHERE entry = ?1 AND state = {WAITING}"
+        ))?
         .execute(params![stored(file), at.0])?;
     Ok(())
 }
@@ -211,7 +145,7 @@ pub(super) fn delay(
 ) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "UPDATE stage_file SET state = 0, error = ?2, code = ?3 WHERE entry = ?1 AND state < 2",
+            &format!("UPDATE stage_file SET state = {WAITING}, error = ?2, code = ?3 WHERE entry = ?1 AND {IS_AWAITED}"),
         )?
         .execute(params![stored(file), problem.text, problem.code.name()])?;
     Ok(())
@@ -225,8 +159,8 @@ pub(super) fn complete(
 ) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
-            "UPDATE stage_file SET state = 2, finished_ms = ?2, started_ms = coalesce(started_ms, ?2),
-             pin_until_ms = ?2 + pin_ms, error = NULL, code = NULL WHERE entry = ?1 AND state < 2",
+            &format!("UPDATE stage_file SET state = {ON_DISK}, finished_ms = ?2, started_ms = coalesce(started_ms, ?2),
+             pin_until_ms = ?2 + pin_ms, error = NULL, code = NULL WHERE entry = ?1 AND {IS_AWAITED}"),
         )?
         .execute(params![stored(file), at.0])?;
     Ok(())
@@ -239,10 +173,10 @@ pub(super) fn wait_again(
     at: Timestamp,
 ) -> rusqlite::Result<()> {
     connection
-        .prepare_cached(
-            "UPDATE stage_file SET state = 0, finished_ms = NULL, pin_until_ms = NULL
-             WHERE entry = ?1 AND state = 2 AND pin_until_ms > ?2",
-        )?
+        .prepare_cached(&format!(
+            "UPDATE stage_file SET state = {WAITING}, finished_ms = NULL, pin_until_ms = NULL
+             WHERE entry = ?1 AND state = {ON_DISK} AND pin_until_ms > ?2"
+        ))?
         .execute(params![stored(file), at.0])?;
     Ok(())
 }
@@ -254,12 +188,13 @@ pub(super) fn fail(
     problem: &StageProblem,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
-    held::let_go(connection, "entry = ?1 AND state < 2", [stored(file)])?;
+    let of_file = format!("entry = ?1 AND {IS_AWAITED}");
+    held::let_go(connection, &of_file, [stored(file)])?;
     connection
-        .prepare_cached(
-            "UPDATE stage_file SET state = 3, finished_ms = ?2, error = ?3, code = ?4
-             WHERE entry = ?1 AND state < 2",
-        )?
+        .prepare_cached(&format!(
+            "UPDATE stage_file SET state = {FAILED}, finished_ms = ?2, error = ?3, code = ?4
+             WHERE entry = ?1 AND {IS_AWAITED}"
+        ))?
         .execute(params![
             stored(file),
             at.0,
@@ -276,10 +211,10 @@ pub(super) fn release(
     files: &[u32],
     at: Timestamp,
 ) -> rusqlite::Result<Vec<EntryId>> {
-    let mut cancel = connection.prepare_cached(
-        "UPDATE stage_file SET state = 4, finished_ms = ?3, error = NULL, code = NULL
-         WHERE request = ?1 AND number = ?2 AND state < 2",
-    )?;
+    let mut cancel = connection.prepare_cached(&format!(
+        "UPDATE stage_file SET state = {CANCELED}, finished_ms = ?3, error = NULL, code = NULL
+         WHERE request = ?1 AND number = ?2 AND {IS_AWAITED}"
+    ))?;
     let mut release = connection.prepare_cached(
         "UPDATE stage_file SET pin_until_ms = NULL WHERE request = ?1 AND number = ?2",
     )?;
@@ -304,10 +239,10 @@ pub(super) fn release_of_user(
     files: &[EntryId],
     at: Timestamp,
 ) -> rusqlite::Result<(Vec<EntryId>, bool)> {
-    let mut find = connection.prepare_cached(
+    let mut find = connection.prepare_cached(&format!(
         "SELECT request, number FROM stage_file JOIN stage_request ON request = id
-         WHERE entry = ?1 AND user = ?2 AND (state < 2 OR pin_until_ms IS NOT NULL) LIMIT ?3",
-    )?;
+         WHERE entry = ?1 AND user = ?2 AND ({IS_AWAITED} OR pin_until_ms IS NOT NULL) LIMIT ?3"
+    ))?;
     let (mut rows_left, mut released) = (STAGE_ROWS_MAX, Vec::new());
     for file in files {
         if !held::is_kept_by(connection, user, *file)? {
@@ -452,15 +387,6 @@ pub(super) fn is_pinned(
         .exists(params![stored(file), at.0])
 }
 
-/// What is in the way of a file, by the columns of its text and its code. Earlier versions kept no code.
-fn problem_of(text: Option<String>, code: Option<&str>) -> Option<StageProblem> {
-    let code = code.and_then(ProblemCode::by_name);
-    Some(StageProblem {
-        code: code.unwrap_or(ProblemCode::TapeFailed),
-        text: text?,
-    })
-}
-
 /// A recall that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RememberedFailure {
@@ -468,19 +394,24 @@ pub struct RememberedFailure {
     pub at: Timestamp,
 }
 
-/// Takes all columns behind `number`.
+/// Takes the columns that `stage_request` asks for.
 fn of_row(row: &Row<'_>) -> rusqlite::Result<StagedFile> {
+    let path: String = row.get(0)?;
+    let columns = StageColumns {
+        pin_until_ms: row.get(2)?,
+        state: row.get(4)?,
+        error: row.get(5)?,
+        started_ms: row.get(6)?,
+        finished_ms: row.get(7)?,
+        code: row.get(8)?,
+    };
     Ok(StagedFile {
-        path: row.get(0)?,
+        progress: columns.progress(&path)?,
+        path,
         entry: row
             .get::<_, Option<i64>>(1)?
             .map(|id| EntryId(unsigned(id))),
-        pinned_until: row.get::<_, Option<i64>>(2)?.map(Timestamp),
         pin: Duration::from_millis(unsigned(row.get(3)?)),
-        state: StageFileState::of_stored(row.get(4)?),
-        problem: problem_of(row.get(5)?, row.get::<_, Option<String>>(8)?.as_deref()),
-        started: row.get::<_, Option<i64>>(6)?.map(Timestamp),
-        finished: row.get::<_, Option<i64>>(7)?.map(Timestamp),
         activity: row.get(9)?,
     })
 }
@@ -493,10 +424,13 @@ pub struct FileAwaiter {
     pub challenge: Option<String>,
 }
 
-/// Somebody who waits for a file.
-pub(super) const AWAITED_BY: &str =
-    "SELECT vo, activity, challenge FROM stage_file JOIN stage_request ON request = id
-     WHERE entry = ?1 AND state < 2 LIMIT 1";
+/// Asks for somebody who waits for a file.
+pub(super) fn awaited_by_sql() -> String {
+    format!(
+        "SELECT vo, activity, challenge FROM stage_file JOIN stage_request ON request = id
+         WHERE entry = ?1 AND {IS_AWAITED} LIMIT 1"
+    )
+}
 
 pub(super) fn awaiter_of_row(row: &Row<'_>) -> rusqlite::Result<FileAwaiter> {
     Ok(FileAwaiter {
@@ -543,9 +477,11 @@ impl Namespace {
         limit: usize,
     ) -> Result<Vec<EntryId>, NamespaceError> {
         self.readers.with(|connection| {
-            let mut query = connection.prepare_cached(
-                "SELECT DISTINCT entry FROM stage_file WHERE state < 2 AND entry > ?1 ORDER BY entry LIMIT ?2",
-            )?;
+            let sql = format!(
+                "SELECT DISTINCT entry FROM stage_file WHERE {IS_AWAITED} AND entry > ?1
+                 ORDER BY entry LIMIT ?2"
+            );
+            let mut query = connection.prepare_cached(&sql)?;
             let rows = query.query_map(params![stored(after), bounded(limit)], |row| {
                 row.get(0).map(|id| EntryId(unsigned(id)))
             })?;
@@ -559,11 +495,13 @@ impl Namespace {
         file: EntryId,
     ) -> Result<Option<RememberedFailure>, NamespaceError> {
         self.readers.with(|connection| {
-            let sql = "SELECT error, code, finished_ms FROM stage_file
-                       WHERE entry = ?1 AND state IN (2, 3) AND code IS NOT ?2
-                       ORDER BY finished_ms DESC LIMIT 1";
+            let sql = format!(
+                "SELECT error, code, finished_ms FROM stage_file
+                 WHERE entry = ?1 AND state IN ({ON_DISK}, {FAILED}) AND code IS NOT ?2
+                 ORDER BY finished_ms DESC LIMIT 1"
+            );
             let of_one_user = ProblemCode::PinsExhausted.name();
-            let found = connection.prepare_cached(sql)?.query_row(
+            let found = connection.prepare_cached(&sql)?.query_row(
                 params![stored(file), of_one_user],
                 |row| {
                     let code = row.get::<_, Option<String>>(1)?;
@@ -586,11 +524,12 @@ impl Namespace {
         limit: usize,
     ) -> Result<Vec<EntryId>, NamespaceError> {
         self.readers.with(|connection| {
-            let mut query = connection.prepare_cached(
+            let sql = format!(
                 "SELECT DISTINCT stage_file.entry FROM stage_file JOIN entry ON entry.id = stage_file.entry
-                 WHERE state < 2 AND pool = ?1 AND archival = 2 AND stage_file.entry > ?2
-                 ORDER BY stage_file.entry LIMIT ?3",
-            )?;
+                 WHERE {IS_AWAITED} AND pool = ?1 AND archival = {CACHED} AND stage_file.entry > ?2
+                 ORDER BY stage_file.entry LIMIT ?3"
+            );
+            let mut query = connection.prepare_cached(&sql)?;
             let values = params![pool.as_str(), stored(after), bounded(limit)];
             let rows = query.query_map(values, |row| {
                 row.get(0).map(|id| EntryId(unsigned(id)))
@@ -603,7 +542,7 @@ impl Namespace {
     pub fn awaited_by(&self, file: EntryId) -> Result<Option<FileAwaiter>, NamespaceError> {
         self.readers.with(|connection| {
             connection
-                .prepare_cached(AWAITED_BY)?
+                .prepare_cached(&awaited_by_sql())?
                 .query_row([stored(file)], awaiter_of_row)
                 .optional()
         })

@@ -53,15 +53,10 @@ impl Lab {
     }
 
     fn stage(&self, id: &str, file: EntryId, pin_seconds: u64) {
-        let staged = StagedFile {
+        let staged = RequestedFile {
             path: "/f".to_owned(),
-            entry: Some(file),
+            found: Ok(file),
             pin: Duration::from_secs(pin_seconds),
-            pinned_until: None,
-            state: StageFileState::Submitted,
-            problem: None,
-            started: None,
-            finished: None,
             activity: None,
         };
         let request = NewStageRequest {
@@ -87,6 +82,10 @@ impl Lab {
         request.expect("readable").expect("kept").files.remove(0)
     }
 
+    fn stage_of(&self, id: &str) -> &'static str {
+        stage_name(&self.staged(id).progress)
+    }
+
     fn place(&self, at: &str) -> (Option<PoolName>, Archival) {
         match self.find(at).expect("there").kind {
             EntryKind::File { pool, archival, .. } => (pool, archival),
@@ -104,6 +103,17 @@ impl Lab {
     fn removals(&self, at: Timestamp) -> Vec<String> {
         let owed = self.namespace().tape_removals(at, 10).expect("readable");
         owed.into_iter().map(|owed| owed.uri).collect()
+    }
+}
+
+/// How far a file is, without its moments.
+fn stage_name(progress: &StageProgress) -> &'static str {
+    match progress {
+        StageProgress::Waiting { .. } => "waiting",
+        StageProgress::Started { .. } => "started",
+        StageProgress::OnDisk { .. } => "on disk",
+        StageProgress::Failed { .. } => "failed",
+        StageProgress::Canceled { .. } => "canceled",
     }
 }
 
@@ -158,17 +168,17 @@ fn a_recall_waits_for_the_removal_of_the_data_before_and_pins_for_all_who_asked(
     assert_eq!(lab.removals(after_now(1_000_000)), Vec::<String>::new());
     let started = NearlineChange::RecallStarted { file, at: NOW };
     lab.nearline(started).expect("kept");
-    assert_eq!(lab.staged("a").state, StageFileState::Started);
+    assert_eq!(lab.stage_of("a"), "started");
     lab.recall(file).expect("there again");
     assert_eq!(lab.place("/f"), (Some(p1()), Archival::Cached));
     assert_eq!((lab.usage().files, lab.usage().bytes), (1, Bytes(10)));
     for (id, seconds) in [("a", 60), ("b", 600)] {
-        let staged = lab.staged(id);
-        let until = Some(LATER + Duration::from_secs(seconds));
-        assert_eq!(
-            (staged.state, staged.pinned_until),
-            (StageFileState::Completed, until)
-        );
+        let on_disk = StageProgress::OnDisk {
+            begun: Some(NOW),
+            since: LATER,
+            pinned_until: Some(LATER + Duration::from_secs(seconds)),
+        };
+        assert_eq!(lab.staged(id).progress, on_disk);
     }
     let evictable = |seconds| {
         let found = lab
@@ -287,15 +297,25 @@ fn requests_and_the_journal_survive_a_restart_and_what_is_over_is_forgotten() {
         at: LATER,
     };
     lab.nearline(failed).expect("kept");
-    let staged = lab.staged("a");
-    assert_eq!(
-        (
-            staged.state,
-            staged.problem.as_ref().map(|problem| &*problem.text)
-        ),
-        (StageFileState::Failed, Some("no tape"))
-    );
+    let StageProgress::Failed { problem, .. } = lab.staged("a").progress else {
+        panic!("it waits for nothing");
+    };
+    assert_eq!(problem.text, "no tape");
     assert_eq!(lab.nearline(prune(LATER)).expect("kept").pruned, 1);
+}
+
+#[test]
+fn a_stage_request_in_a_state_that_nobody_knows_is_told_as_such_and_not_as_failed() {
+    let lab = Lab::new();
+    let file = lab.write_precious("/f");
+    lab.stage("a", file, 60);
+    let other = Connection::open(lab.file()).expect("opened");
+    other
+        .execute("UPDATE stage_file SET state = 9", [])
+        .expect("as a newer version may do");
+    let found = lab.namespace().stage_request(&StageRequestId::new("a"));
+    let why = found.expect_err("unknown").to_string();
+    assert!(why.contains("/f has the state 9"), "{why}");
 }
 
 #[test]
@@ -313,16 +333,13 @@ fn a_copy_on_disk_that_was_lost_leaves_a_file_on_tape_and_who_was_told_otherwise
     assert!(lose(plain).is_err(), "never on tape");
     lab.archive(cached);
     lab.stage("a", cached, 600);
-    assert_eq!(lab.staged("a").state, StageFileState::Completed);
+    assert_eq!(lab.stage_of("a"), "on disk");
     lose(cached).expect("kept");
     assert_eq!(lab.place("/f"), (None, Archival::Cached));
-    assert_eq!(
-        (lab.staged("a").state, lab.usage().files),
-        (StageFileState::Submitted, 1)
-    );
+    assert_eq!((lab.stage_of("a"), lab.usage().files), ("waiting", 1));
     assert_eq!(lab.trash(), Vec::new(), "there is nothing to be removed");
     lab.recall(cached).expect("brought");
-    assert_eq!(lab.staged("a").state, StageFileState::Completed);
+    assert_eq!(lab.stage_of("a"), "on disk");
 }
 
 #[test]
@@ -462,15 +479,10 @@ fn rows(connection: &Connection, sql: &str) -> Vec<(i64, String, i64, i64)> {
 
 impl Lab {
     fn order(&self, id: &str, user: &str, files: &[EntryId], quota: PinQuota, at: Timestamp) {
-        let staged = |file: &EntryId| StagedFile {
+        let staged = |file: &EntryId| RequestedFile {
             path: format!("/{file}"),
-            entry: Some(*file),
+            found: Ok(*file),
             pin: Duration::from_secs(600),
-            pinned_until: None,
-            state: StageFileState::Submitted,
-            problem: None,
-            started: None,
-            finished: None,
             activity: None,
         };
         let request = NewStageRequest {
@@ -487,10 +499,16 @@ impl Lab {
         self.nearline(NearlineChange::Stage(request)).expect("kept");
     }
 
-    fn states(&self, id: &str) -> Vec<(StageFileState, Option<ProblemCode>)> {
+    fn states(&self, id: &str) -> Vec<(&'static str, Option<ProblemCode>)> {
         let request = self.namespace().stage_request(&StageRequestId::new(id));
         let files = request.expect("readable").expect("kept").files;
-        let state = |file: StagedFile| (file.state, file.problem.map(|problem| problem.code));
+        let state = |file: StagedFile| {
+            let code = match &file.progress {
+                StageProgress::Failed { problem, .. } => Some(problem.code),
+                _ => None,
+            };
+            (stage_name(&file.progress), code)
+        };
         files.into_iter().map(state).collect()
     }
 }
@@ -507,8 +525,8 @@ fn pins_of_a_user_and_of_a_vo_are_bounded_per_file_and_what_is_released_makes_ro
         all: Bytes(1_000),
     };
     let (kept, refused) = (
-        (StageFileState::Completed, None),
-        (StageFileState::Failed, Some(ProblemCode::PinsExhausted)),
+        ("on disk", None),
+        ("failed", Some(ProblemCode::PinsExhausted)),
     );
     lab.order("a", "alice", &files[..4], quota, NOW);
     assert_eq!(lab.states("a"), [kept, kept, kept, refused]);
@@ -521,10 +539,12 @@ fn pins_of_a_user_and_of_a_vo_are_bounded_per_file_and_what_is_released_makes_ro
     lab.order("b", "bob", &files[3..], quota, NOW);
     assert_eq!(lab.states("b"), [kept, kept, refused], "the VO has no more");
     let request = lab.namespace().stage_request(&StageRequestId::new("b"));
-    let problem = request.expect("readable").expect("kept").files[2]
-        .problem
-        .clone();
-    let text = problem.expect("told").text;
+    let last = request.expect("readable").expect("kept").files.pop();
+    let last = last.expect("three files").progress;
+    let StageProgress::Failed { problem, .. } = last else {
+        panic!("the VO has no more");
+    };
+    let text = problem.text;
     assert!(
         text.contains("the users of atlas keep 50 of 50 bytes"),
         "{text}"
@@ -677,16 +697,21 @@ fn many_files_are_looked_up_at_once_in_the_order_in_which_they_were_asked_for() 
 }
 
 #[test]
-fn a_copy_that_was_moved_has_its_new_place_and_one_that_came_too_late_is_to_be_removed() {
+fn a_further_copy_has_its_place_and_one_that_came_too_late_is_to_be_removed() {
     let lab = Lab::new();
     let (file, gone) = (lab.write_precious("/f"), lab.write_precious("/g"));
     lab.archive(file);
     lab.archive(gone);
-    let moved = |file: EntryId, from: String, to: &str| {
-        let (to, at) = (to.to_owned(), LATER);
-        lab.nearline(NearlineChange::CopyMoved { file, from, to, at })
-            .expect("kept");
+    let made = |file: EntryId, instead_of: Option<String>, uri: &str| {
+        let made = NearlineChange::CopyMade {
+            file,
+            uri: uri.to_owned(),
+            instead_of,
+            at: LATER,
+        };
+        lab.nearline(made).expect("kept");
     };
+    let moved = |file, from, to| made(file, Some(from), to);
     let uris = |file: EntryId| {
         let found = lab.namespace().tape_file(file).expect("readable");
         let copies = found.map_or_else(Vec::new, |found| found.copies);
@@ -717,6 +742,17 @@ fn a_copy_that_was_moved_has_its_new_place_and_one_that_came_too_late_is_to_be_r
     assert_eq!(owed(), ["hsm://new/2"]);
     let last = |prefix| lab.namespace().tape_removal_with(prefix).expect("readable");
     assert!(last("hsm://new/") > Some(LATER) && last("hsm://t/").is_none());
+    // One beside it, told twice.
+    for _ in 0..2 {
+        made(file, None, "hsm://new/3");
+        assert_eq!(uris(file), ["hsm://new/1", "hsm://new/3"]);
+    }
+    // A file that goes to tape still has all its copies from there.
+    let precious = lab.write_precious("/p");
+    made(precious, None, "hsm://new/4");
+    made(EntryId(precious.0 + 1_000), None, "hsm://new/5");
+    assert_eq!(uris(precious), Vec::<String>::new());
+    assert_eq!(owed(), ["hsm://new/2", "hsm://new/4", "hsm://new/5"]);
 }
 
 fn member(levels: &[&str], expected_files: Option<u64>) -> DataSetMember {
@@ -966,17 +1002,15 @@ fn quota_of(bytes: u64) -> PinQuota {
 }
 
 /// A file that there is not, as it is asked for.
-fn missing(path: String) -> StagedFile {
-    StagedFile {
+fn missing(path: String) -> RequestedFile {
+    RequestedFile {
         activity: None,
         path,
-        entry: None,
+        found: Err(StageProblem {
+            code: ProblemCode::PathNotFound,
+            text: "there is no such file".to_owned(),
+        }),
         pin: Duration::ZERO,
-        pinned_until: None,
-        state: StageFileState::Failed,
-        problem: None,
-        started: None,
-        finished: Some(NOW),
     }
 }
 
@@ -1133,16 +1167,11 @@ fn requests_that_are_not_over_make_no_place_and_those_of_readers_are_not_counted
         is_of_reader,
         quota: quota_of(1_000),
         pools_away: Vec::new(),
-        files: vec![StagedFile {
+        files: vec![RequestedFile {
             activity: None,
             path: "/f".to_owned(),
-            entry: Some(file),
+            found: Ok(file),
             pin: Duration::from_secs(600),
-            pinned_until: None,
-            state: StageFileState::Submitted,
-            problem: None,
-            started: None,
-            finished: None,
         }],
     };
     let other = Connection::open(lab.file()).expect("opened");

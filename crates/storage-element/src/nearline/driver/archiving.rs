@@ -3,6 +3,7 @@
 use super::Driver;
 use super::asking::Lookup;
 use crate::nearline::put_source::PutSource;
+use crate::nearline::tape_system::TapeSystem;
 use crate::nearline::{COMPARED_PER_POOL, NearlineContext};
 use penstock_model::{Archival, PoolName};
 use penstock_persistence::namespace::{
@@ -114,7 +115,7 @@ pub(super) async fn is_as_written(context: &NearlineContext, id: EntryId) -> boo
     matches!(read, Ok(Ok(Ok(()))))
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// The tape system has taken a file. Drives of libraries compare while they read; what a program has read nobody saw.
     pub(super) async fn archived(&mut self, id: EntryId, uris: Vec<String>) {
         if self.system.compares_puts() {
@@ -124,7 +125,7 @@ impl Driver {
             Lookup::File(file) if file.archival == Archival::Precious => file,
             // It is gone, or was told before.
             Lookup::File(_) | Lookup::Gone => return self.keep_archived(id, uris).await,
-            Lookup::Unknown => return self.ask_later(id),
+            Lookup::Unknown => return self.retries.add(id, None),
         };
         let name = file.pool.clone();
         let pool = name.and_then(|name| self.context.pools.get(&name)).cloned();
@@ -135,7 +136,7 @@ impl Driver {
             }
             None => {
                 tracing::warn!(file = %id, "the pool of a file that was put on tape is away, so that it is put again");
-                self.ask_later(id);
+                self.ask_known_later(&file);
             }
         }
     }
@@ -164,7 +165,7 @@ impl Driver {
             }
             Err(why) => {
                 tracing::warn!(file = %file.id, %why, "a file that was put on tape cannot be compared, so that it is put again");
-                self.ask_later(file.id);
+                self.ask_known_later(&file);
             }
         }
     }

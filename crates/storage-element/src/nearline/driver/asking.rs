@@ -2,11 +2,13 @@
 
 use super::data_sets::PutMember;
 use super::{Driver, LOOK_WAIT, PAGE_FILES};
+use crate::nearline::driver_task::{TapeAccount, TapeGet, TapePut};
 use crate::nearline::recall::room_for_recall;
-use crate::nearline::tape_order::{TapeAccount, TapeGet, TapePut};
-use penstock_model::{Archival, PoolName, ProblemCode, VoName};
+use crate::nearline::tape_system::TapeSystem;
+use crate::nearline::wording::WAITS_FOR_ROOM;
+use penstock_model::{Archival, Bytes, PoolName, ProblemCode, VoName};
 use penstock_persistence::namespace::{
-    EntryId, FileAwaiter, NearlineChange, RecallFile, RecallState, StageProblem, TapeFile,
+    EntryId, FileAwaiter, NearlineChange, RecallFacts, RecallState, StageProblem, TapeFile,
 };
 use penstock_tape::data_set::HintSource;
 use penstock_tape::request::{FamilyName, VoName as TapeVo};
@@ -21,7 +23,7 @@ pub(in crate::nearline) enum Lookup {
     Unknown,
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// Files that are to be put on tape, as far as the namespace says so still.
     pub(super) async fn ask_puts(&mut self, files: Vec<EntryId>) {
         for page in files.chunks(PAGE_FILES) {
@@ -150,7 +152,7 @@ impl Driver {
     }
 
     /// It is on no disk, or in a pool that is away for long.
-    fn is_to_be_brought(&self, file: &RecallFile) -> bool {
+    fn is_to_be_brought(&self, file: &RecallFacts) -> bool {
         file.pool.as_ref().is_none_or(|pool| {
             let is_on_tape = file.archival == Archival::Cached && !file.uris.is_empty();
             is_on_tape && self.is_given_up(pool)
@@ -221,21 +223,24 @@ impl Driver {
             .await;
     }
 
-    /// A recall found no room: whoever waits for the file is told now and then, and room is made for it.
-    pub(super) async fn wait_for_room(&mut self, file: &TapeFile) {
-        let (id, at) = (file.id, self.now());
-        let room = room_for_recall(file.size);
-        if !self.room_wait.waits(id, room, at) {
-            return;
+    /// There is no room for files of these sizes: whoever waits for them is told now and then, and room is made for them.
+    pub(super) async fn wait_for_room(&mut self, files: &[(EntryId, Bytes)]) {
+        let at = self.now();
+        let mut untold = Vec::new();
+        for (file, size) in files {
+            if self.room_wait.waits(*file, room_for_recall(*size), at) {
+                untold.push(*file);
+            }
         }
-        let text = format!(
-            "waits for room on disk: no pool has {} bytes free; it is brought as soon as one has",
-            room.0
-        );
-        let code = ProblemCode::PoolFull;
-        let problem = StageProblem { code, text };
-        self.must(NearlineChange::RecallDelayed { file: id, problem })
-            .await;
+        for page in untold.chunks(PAGE_FILES) {
+            let problem = StageProblem {
+                code: ProblemCode::PoolFull,
+                text: WAITS_FOR_ROOM.to_owned(),
+            };
+            let files = page.to_vec();
+            self.must(NearlineChange::RecallDelayed { files, problem })
+                .await;
+        }
     }
 
     /// Files that nobody asks for any more wait for no room.
@@ -257,7 +262,7 @@ impl Driver {
     }
 }
 
-fn get_of(id: EntryId, file: RecallFile, awaiter: FileAwaiter) -> TapeGet {
+fn get_of(id: EntryId, file: RecallFacts, awaiter: FileAwaiter) -> TapeGet {
     let vo = awaiter.vo.as_ref();
     TapeGet {
         file: id,

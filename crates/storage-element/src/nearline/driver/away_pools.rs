@@ -3,6 +3,7 @@
 //! that cannot be read must not cost one that can, once its pool is back.
 
 use super::{Driver, PAGE_FILES};
+use crate::nearline::tape_system::TapeSystem;
 use penstock_model::{PoolName, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ impl AwayPools {
     }
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// Brings what somebody waits for and a pool that is away holds; ends the wait for what a pool holds that is back.
     pub(super) async fn look_after_away_pools(&mut self) {
         let now = self.now();

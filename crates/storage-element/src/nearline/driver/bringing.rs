@@ -2,8 +2,9 @@
 
 use super::Driver;
 use super::asking::Lookup;
+use crate::nearline::driver_task::{LocalError, RecallEnd};
 use crate::nearline::recall::{PlacedRecall, place};
-use crate::nearline::tape_order::{LocalError, RecallEnd, RecallTry, TapeOrder};
+use crate::nearline::tape_system::{TapeSystem, TaskOf};
 use penstock_model::ProblemCode;
 use penstock_persistence::namespace::{EntryId, NearlineChange};
 
@@ -15,7 +16,7 @@ pub(super) struct Recall {
 }
 
 /// What a look at a file that has come tells.
-pub(super) type CheckNews = (RecallTry, Checked);
+pub(super) type CheckNews<Try> = (Try, Checked);
 
 pub(super) enum Checked {
     /// So many bytes were looked at, beyond all that have come.
@@ -23,9 +24,9 @@ pub(super) enum Checked {
     Ended(RecallEnd),
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// Makes a place on disk and has the file brought there.
-    pub(super) async fn bring(&mut self, recall: RecallTry, file: EntryId) -> Vec<TapeOrder> {
+    pub(super) async fn bring(&mut self, recall: S::Try, file: EntryId) -> Vec<TaskOf<S>> {
         let found = match self.tape_file(file) {
             Lookup::File(found)
                 if found
@@ -56,7 +57,7 @@ impl Driver {
             Ok(placed) => placed,
             Err(why) => {
                 if let LocalError::NoRoom = why {
-                    self.wait_for_room(&found).await;
+                    self.wait_for_room(&[(file, found.size)]).await;
                 }
                 return self.ended(recall, RecallEnd::NotTaken(why));
             }
@@ -72,7 +73,7 @@ impl Driver {
     }
 
     /// All has come: it is looked at before anybody hears of it.
-    pub(super) fn check(&mut self, recall: RecallTry) -> Vec<TapeOrder> {
+    pub(super) fn check(&mut self, recall: S::Try) -> Vec<TaskOf<S>> {
         let Some(brought) = self.recalls.get_mut(&recall) else {
             return self.ended(recall, RecallEnd::Gone);
         };
@@ -89,13 +90,13 @@ impl Driver {
     }
 
     /// Nothing more comes. What is being looked at has its end first.
-    pub(super) fn abandon(&mut self, recall: &RecallTry) {
+    pub(super) fn abandon(&mut self, recall: &S::Try) {
         if self.recalls.get(recall).is_some_and(|one| !one.is_checked) {
             self.recalls.remove(recall);
         }
     }
 
-    pub(super) async fn take_check(&mut self, recall: RecallTry, news: Checked) {
+    pub(super) async fn take_check(&mut self, recall: S::Try, news: Checked) {
         let end = match news {
             Checked::Reading(bytes) => {
                 let orders = self.system.checking(&recall, bytes);
@@ -120,7 +121,7 @@ impl Driver {
     }
 
     /// A file that was looked at becomes visible, before the tape system hears of it.
-    async fn settle(&mut self, recall: RecallTry, end: RecallEnd) -> Vec<TapeOrder> {
+    async fn settle(&mut self, recall: S::Try, end: RecallEnd) -> Vec<TaskOf<S>> {
         let end = match (self.recalls.remove(&recall), end) {
             (Some(Recall { placed, .. }), RecallEnd::Brought) => {
                 let file = placed.file();
@@ -155,7 +156,7 @@ impl Driver {
         self.ended(recall, end)
     }
 
-    fn ended(&mut self, recall: RecallTry, end: RecallEnd) -> Vec<TapeOrder> {
+    fn ended(&mut self, recall: S::Try, end: RecallEnd) -> Vec<TaskOf<S>> {
         self.system.recall_ended(recall, end)
     }
 

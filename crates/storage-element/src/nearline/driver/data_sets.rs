@@ -2,7 +2,8 @@
 //! that it stays the same however often the file is asked for.
 
 use super::Driver;
-use crate::nearline::tape_order::TapeAccount;
+use crate::nearline::driver_task::TapeAccount;
+use crate::nearline::tape_system::TapeSystem;
 use penstock_persistence::namespace::{
     DataSetFacts, DataSetJoin, DataSetMember, EntryId, NearlineChange, TapeFile,
 };
@@ -41,7 +42,7 @@ impl Hint {
     }
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// The data sets of these files, in their order.
     pub(super) async fn join_data_sets(&mut self, files: &[TapeFile]) -> Vec<PutMember> {
         if files.is_empty() {

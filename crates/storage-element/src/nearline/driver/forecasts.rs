@@ -33,7 +33,7 @@ impl Forecasts {
     }
 
     /// Begins the next one, unless one is being made, or was made a moment ago.
-    pub(super) fn begin(&mut self, system: &TapeSystem) {
+    pub(super) fn begin(&mut self, system: &impl TapeSystem) {
         let since = Instant::now();
         let is_early = self.not_before.is_some_and(|due| since < due);
         if self.coming.is_some() || is_early {

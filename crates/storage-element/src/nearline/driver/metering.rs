@@ -2,9 +2,10 @@
 
 use super::Driver;
 use super::asking::Lookup;
+use crate::nearline::tape_system::TapeSystem;
 use penstock_persistence::namespace::{EntryId, TapeFile};
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// A file is on tape, safely.
     pub(super) fn meter_written(&self, file: EntryId) {
         if let Lookup::File(file) = self.tape_file(file) {

@@ -3,9 +3,10 @@
 
 use super::Driver;
 use super::asking::Lookup;
+use crate::nearline::tape_system::TapeSystem;
 use crate::tape_counts::TapeCounts;
 use penstock_model::{Archival, Bytes};
-use penstock_persistence::namespace::EntryId;
+use penstock_persistence::namespace::{EntryId, TapeFile};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ impl Retries {
     }
 
     /// Nothing was done for this file, perhaps not for the first time.
-    fn add(&mut self, file: EntryId, work: Option<(Bytes, bool)>) {
+    pub(super) fn add(&mut self, file: EntryId, work: Option<(Bytes, bool)>) {
         let before = self.pauses.get(&file).map(|pause| pause.length);
         let length = before.map_or(self.first, |length| (length * 2).min(self.longest));
         let until = Instant::now() + length;
@@ -88,14 +89,19 @@ impl Retries {
     }
 }
 
-impl Driver {
+impl<S: TapeSystem> Driver<S> {
     /// Nothing was done for a file now.
     pub(super) fn ask_later(&mut self, file: EntryId) {
-        let work = match self.tape_file(file) {
-            Lookup::File(found) => Some((found.size, found.archival == Archival::Precious)),
-            Lookup::Gone | Lookup::Unknown => None,
-        };
-        self.retries.add(file, work);
+        match self.tape_file(file) {
+            Lookup::File(found) => self.ask_known_later(&found),
+            Lookup::Gone | Lookup::Unknown => self.retries.add(file, None),
+        }
+    }
+
+    /// The same, of a file that has been looked up.
+    pub(super) fn ask_known_later(&mut self, file: &TapeFile) {
+        let is_put = file.archival == Archival::Precious;
+        self.retries.add(file.id, Some((file.size, is_put)));
     }
 
     /// Files that the tape system has given back wait for their next try.
@@ -105,8 +111,8 @@ impl Driver {
                 continue;
             };
             match is_put {
-                true => counts.archives.delayed.add(size),
-                false => counts.recalls.delayed.add(size),
+                true => counts.archives.delayed.add(size.0),
+                false => counts.recalls.delayed.add(size.0),
             }
         }
     }

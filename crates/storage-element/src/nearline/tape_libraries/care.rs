@@ -1,9 +1,10 @@
 //! The care for tapes that nobody waits for: files are read and compared now and then; those that cannot be read are written again
-//! from another copy; tapes are emptied and written anew.
+//! from another copy; those with too few copies get further ones; tapes are emptied and written anew.
 //!
 //! What is to be done is recorded by the request engine; how far it is follows from the namespace, so that a restart begins anew with
 //! what is left. The namespace is told of a file's new place before its old one counts for nothing.
 
+mod copying;
 mod emptying;
 mod listing;
 mod moves;
@@ -13,23 +14,26 @@ mod verification;
 mod verifying;
 
 pub(crate) use status::{CareStatus, UnreadableStatus};
-pub(super) use status::{VerificationStatus, care_status};
+pub(super) use status::{VerificationStatus, care_status, lost_files};
 
 use super::TapeLibraries;
 use super::catalogue::LiveBytes;
 use super::request_kind::RequestKind;
 use crate::config::{ArchiveClasses, TapeCareConfig};
-use crate::nearline::tape_order::TapeOrder;
+use crate::nearline::tape_libraries::LibraryTask;
+use copying::{Copying, FewCopies};
 use listing::{ListedFile, list, prefix_of};
-use moves::TapeMoves;
+use moves::{MoveGoal, TapeMoves};
+use moving::MoveKind;
 use penstock_model::Timestamp;
 use penstock_persistence::namespace::{NamespaceError, TAPE_REMOVAL_USUAL};
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::relabel::RelabelRefusal;
+use penstock_tape::repack::RepackStep;
 use penstock_tape::request::{FileId, RequestId, RequestOutcome, TapeName};
 use penstock_tape::request_engine::Input;
 use penstock_tape::tape_care::CareStep;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -43,7 +47,12 @@ const USES_INTERVAL_NS: i64 = 3_600 * SECOND_NS;
 pub(in crate::nearline) enum CareNews {
     Listed(ListPurpose, TapeName, Option<Vec<ListedFile>>),
     Uses(Option<BTreeMap<TapeName, LiveBytes>>),
-    Compared { file: FileId, is_same: bool },
+    /// `None`: it could not be compared now.
+    Compared {
+        file: FileId,
+        is_same: Option<bool>,
+    },
+    FewCopies(Option<FewCopies>),
 }
 
 /// What the files of a tape are listed for.
@@ -66,6 +75,7 @@ pub(super) struct Care {
     sender: mpsc::UnboundedSender<CareNews>,
     pub(super) news: mpsc::UnboundedReceiver<CareNews>,
     mending: Option<TapeMoves>,
+    copying: Copying,
     repack: Option<(TapeName, Stage<TapeMoves>)>,
     verification: Option<(TapeName, Stage<VerificationPass>)>,
     /// Files that could not be mended, and until when they are left alone.
@@ -96,6 +106,7 @@ impl Care {
             sender,
             news,
             mending: None,
+            copying: Copying::default(),
             repack: None,
             verification: None,
             unmended: BTreeMap::new(),
@@ -124,26 +135,49 @@ impl Care {
         self.is_due = true;
         self.unmended.clear();
         self.resting.clear();
+        self.copying.hasten();
     }
 
     pub(super) fn is_due(&self) -> bool {
         self.is_due
     }
 
-    fn moves(&self) -> impl Iterator<Item = &TapeMoves> {
-        let repack = match &self.repack {
-            Some((_, Stage::Running(moves))) => Some(moves),
-            Some((_, Stage::Listing)) | None => None,
-        };
-        self.mending.iter().chain(repack)
+    fn moves_of(&self, kind: MoveKind) -> Option<&TapeMoves> {
+        match kind {
+            MoveKind::Mending => self.mending.as_ref(),
+            MoveKind::Copying => self.copying.moves(),
+            MoveKind::Repack => match &self.repack {
+                Some((_, Stage::Running(moves))) => Some(moves),
+                Some((_, Stage::Listing)) | None => None,
+            },
+        }
     }
 
-    fn moves_mut(&mut self) -> impl Iterator<Item = &mut TapeMoves> {
-        let repack = match &mut self.repack {
-            Some((_, Stage::Running(moves))) => Some(moves),
-            Some((_, Stage::Listing)) | None => None,
-        };
-        self.mending.iter_mut().chain(repack)
+    fn moves(&self) -> impl Iterator<Item = &TapeMoves> {
+        let kinds = MoveKind::ALL.into_iter();
+        kinds.filter_map(|kind| self.moves_of(kind))
+    }
+
+    /// Files that are written once more for another reason than this: a file has one request at a time.
+    fn held_for_others(&self, than: MoveKind) -> BTreeSet<FileId> {
+        let others = MoveKind::ALL.into_iter().filter(|kind| *kind != than);
+        let moves = others.filter_map(|kind| self.moves_of(kind));
+        moves.flat_map(TapeMoves::open_files).collect()
+    }
+
+    /// What has become of a file, of those who have asked for that.
+    fn steps(&mut self, step: impl FnMut(&mut TapeMoves) -> Option<RepackStep>) -> Vec<RepackStep> {
+        let (mending, copying) = (self.mending.as_mut(), self.copying.moves_mut());
+        let moves = [mending, copying, running(&mut self.repack)];
+        moves.into_iter().flatten().filter_map(step).collect()
+    }
+}
+
+/// The files of the tape that is being emptied, when they are known.
+fn running(repack: &mut Option<(TapeName, Stage<TapeMoves>)>) -> Option<&mut TapeMoves> {
+    match repack {
+        Some((_, Stage::Running(moves))) => Some(moves),
+        Some((_, Stage::Listing)) | None => None,
     }
 }
 
@@ -167,27 +201,29 @@ fn logged<T>(what: &str, found: Result<T, NamespaceError>) -> Option<T> {
 
 impl TapeLibraries {
     /// Begins what is due, and goes on with what is begun.
-    pub(in crate::nearline) fn care_for_tapes(&mut self) -> Vec<TapeOrder> {
+    pub(super) fn begin_care(&mut self) -> Vec<LibraryTask> {
         self.care.is_due = false;
-        let now_ns = self.now_ns();
         let mut orders = self.relabel_again();
+        orders.extend(self.note_use_of_tapes());
+        let now_ns = self.now_ns();
         if self.engine.live().is_background_held(now_ns) {
             return orders;
         }
         self.find_uses(now_ns);
         self.begin_mending(now_ns);
         self.begin_repack(now_ns);
+        self.begin_look_at_copies(now_ns);
         orders.extend(self.begin_verification(now_ns));
         orders.extend(self.go_on_moving(now_ns));
         orders.extend(self.go_on_verifying(now_ns));
         orders
     }
 
-    pub(super) fn care_step(&mut self, tape: TapeName, step: CareStep) -> Vec<TapeOrder> {
+    pub(super) fn care_step(&mut self, tape: TapeName, step: CareStep) -> Vec<LibraryTask> {
         self.input(Input::Care { tape, step })
     }
 
-    pub(super) fn take_care_news(&mut self, news: CareNews) -> Vec<TapeOrder> {
+    pub(super) fn take_care_news(&mut self, news: CareNews) -> Vec<LibraryTask> {
         let now_ns = self.now_ns();
         let mut orders = match news {
             CareNews::Uses(uses) => {
@@ -204,13 +240,19 @@ impl TapeLibraries {
                 Vec::new()
             }
             CareNews::Compared { file, is_same } => {
-                let moves = self.care.moves_mut();
-                let steps = moves.filter_map(|moves| moves.compared(file, is_same));
-                let steps = steps.collect();
+                if is_same == Some(false) {
+                    self.note_damaged(file);
+                }
+                let is_same = is_same == Some(true);
+                let steps = self.care.steps(|moves| moves.compared(file, is_same));
                 self.take_steps(steps)
             }
+            CareNews::FewCopies(found) => {
+                self.take_few_copies(found);
+                Vec::new()
+            }
         };
-        orders.extend(self.care_for_tapes());
+        orders.extend(self.begin_care());
         orders
     }
 
@@ -246,7 +288,11 @@ impl TapeLibraries {
                     return;
                 };
                 let together = task.together.clone();
-                let moves = TapeMoves::new(tape.clone(), false, together, files);
+                let goal = MoveGoal::Empty {
+                    tape: tape.clone(),
+                    together,
+                };
+                let moves = TapeMoves::new(goal, files);
                 self.care.repack = Some((tape, Stage::Running(moves)));
             }
             ListPurpose::Verification => {
@@ -265,15 +311,15 @@ impl TapeLibraries {
     }
 
     /// What has become of requests that nobody waits for. The engine has finished what it was told, since it may be told more here.
-    pub(super) fn take_ended(&mut self) -> Vec<TapeOrder> {
-        let mut orders = Vec::new();
+    pub(super) fn take_ended(&mut self) -> Vec<LibraryTask> {
+        let mut steps = Vec::new();
         while let Some((request, outcome)) = self.care.ended.pop_front() {
-            orders.extend(self.take_end(request, &outcome));
+            steps.extend(self.take_end(request, &outcome));
         }
-        orders
+        self.take_steps(steps)
     }
 
-    fn take_end(&mut self, request: RequestId, outcome: &RequestOutcome) -> Vec<TapeOrder> {
+    fn take_end(&mut self, request: RequestId, outcome: &RequestOutcome) -> Vec<RepackStep> {
         self.care.is_due = true;
         let (kind, file) = RequestKind::parse(request);
         if kind == RequestKind::Verification {
@@ -282,10 +328,15 @@ impl TapeLibraries {
             }
             return Vec::new();
         }
-        let moves = self.care.moves_mut();
-        let steps = moves.filter_map(|moves| moves.told(request, outcome));
-        let steps = steps.collect();
-        self.take_steps(steps)
+        let steps = self.care.steps(|moves| moves.told(request, outcome));
+        match (kind, outcome) {
+            // It was written before a restart, and is told only now.
+            (RequestKind::MoveWrite, RequestOutcome::Archived(copies)) if steps.is_empty() => {
+                let step = self.written_before(FileId(file.0), copies);
+                step.into_iter().collect()
+            }
+            _ => steps,
+        }
     }
 }
 

@@ -2,20 +2,24 @@
 //! somebody may ask.
 
 use super::TapeLibraries;
-use super::care::{CareStatus, VerificationStatus, care_status};
+use super::care::{CareStatus, VerificationStatus, care_status, lost_files};
 use super::catalogue::LiveBytes;
 use crate::drive_account::MountStatus;
-use crate::nearline::wording::{WaitStatus, library_incident, library_incident_code, library_wait};
+use crate::nearline::wording::{
+    DiskIncident, WaitStatus, disk_incident_code, library_incident, library_incident_code,
+    library_wait,
+};
 use crate::nearline::{NearlineIncident, NearlineStatus};
-use crate::tape_counts::{TapeAmount, TapeCounts, WorkCounts};
+use crate::tape_counts::{TapeCounts, WorkCounts};
 use crate::tape_meter::MeterState;
-use penstock_model::{Bytes, Timestamp};
+use penstock_model::Timestamp;
+use penstock_tape::amount::TapeAmount;
 use penstock_tape::drive_pool::{DriveState, DriveWork, MountPurpose};
 use penstock_tape::live_set::LiveSet;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::record::TapeState;
 use penstock_tape::request::FamilyName;
-use penstock_tape::request_engine::TapeWait;
+use penstock_tape::request_engine::QueueWait;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -178,9 +182,15 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
         since: times.wall(*since_ns),
         fault: None,
     });
+    let lost = lost_files(libraries).map(|(since_ns, what)| NearlineIncident {
+        code: disk_incident_code(DiskIncident::FilesWithoutCopy),
+        what,
+        since: times.wall(since_ns),
+        fault: None,
+    });
     NearlineStatus {
         counts: counts(libraries, &times),
-        incidents: incidents.collect(),
+        incidents: incidents.chain(lost).collect(),
         expected: Default::default(),
         libraries: Some(LibrariesStatus {
             drives: drives(libraries, &times),
@@ -234,7 +244,7 @@ fn tapes(libraries: &TapeLibraries, times: &Times) -> Vec<TapeStatus> {
         let files = live.queues.get(name).into_iter();
         let files = files.flat_map(|queue| &queue.files);
         for entry in files.filter_map(|file| live.recalls.get(file)) {
-            queued.add(Bytes(entry.size_bytes));
+            queued.add(entry.size_bytes);
             oldest_ns = Some(oldest_ns.unwrap_or(i64::MAX).min(entry.since_ns));
         }
         let drive = live.drives.drive_of(name);
@@ -315,7 +325,7 @@ fn families(libraries: &TapeLibraries, times: &Times) -> Vec<FamilyStatus> {
             let (amount, oldest_ns) = queued
                 .entry(&entry.family)
                 .or_insert((TapeAmount::default(), i64::MAX));
-            amount.add(Bytes(entry.size_bytes));
+            amount.add(entry.size_bytes);
             *oldest_ns = (*oldest_ns).min(entry.since_ns);
         }
     }
@@ -336,11 +346,11 @@ fn families(libraries: &TapeLibraries, times: &Times) -> Vec<FamilyStatus> {
 fn counts(libraries: &TapeLibraries, times: &Times) -> TapeCounts {
     let live = libraries.engine.live();
     let waits = libraries.engine.archive_waits();
-    let is_collecting = |family| matches!(waits.get(family), Some(TapeWait::Collecting { .. }));
+    let is_collecting = |family| matches!(waits.get(family), Some(QueueWait::Collecting { .. }));
     let (mut archives, mut recalls) = (WorkCounts::default(), WorkCounts::default());
     let mut collecting = TapeAmount::default();
     for entry in live.archives.values().filter(|entry| !entry.is_background) {
-        let size = Bytes(entry.size_bytes);
+        let size = entry.size_bytes;
         if !entry.copies.is_empty() {
             archives.running.add(size);
             continue;
@@ -353,7 +363,7 @@ fn counts(libraries: &TapeLibraries, times: &Times) -> TapeCounts {
     }
     archives.collecting = Some(collecting);
     for entry in live.recalls.values().filter(|entry| !entry.is_background()) {
-        let size = Bytes(entry.size_bytes);
+        let size = entry.size_bytes;
         match entry.read_by {
             Some(_) => recalls.running.add(size),
             None => {

@@ -1,8 +1,8 @@
 //! What an operator wants of drives and tapes.
 
 use super::catalogue::may_stop;
-use super::{TapeLibraries, TapeOrder, accounting};
-use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
+use super::{LibraryTask, TapeLibraries, accounting};
+use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply, ReplySender};
 use penstock_tape::drive_pool::DriveState;
 use penstock_tape::mount_account::tape_metrics;
 use penstock_tape::ok_to_stop::StopTarget;
@@ -13,19 +13,16 @@ use penstock_tape::request_engine::Input;
 use penstock_tape::tape_care::CareStep;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// How long a drive may take to let go of its tape.
 const MEND_WAIT: Duration = Duration::from_secs(20);
 
-type Reply = oneshot::Sender<Result<OperatorReply, OperatorError>>;
-
 impl TapeLibraries {
-    pub(in crate::nearline) async fn operate(
+    pub(super) async fn take_operator_order(
         &mut self,
         order: OperatorOrder,
-        reply: Reply,
-    ) -> Vec<TapeOrder> {
+        reply: ReplySender,
+    ) -> Vec<LibraryTask> {
         let done = match order {
             OperatorOrder::MayStop(name) => {
                 self.ask_whether_it_may_stop(&name, reply);
@@ -61,7 +58,7 @@ impl TapeLibraries {
         orders
     }
 
-    async fn drive_up(&mut self, drive: DriveName) -> Result<Vec<TapeOrder>, OperatorError> {
+    async fn drive_up(&mut self, drive: DriveName) -> Result<Vec<LibraryTask>, OperatorError> {
         let library = self.library_of.get(&drive);
         let library = library.and_then(|library| self.libraries.get(library));
         let library = Arc::clone(library.ok_or(OperatorError::Unknown("drive"))?);
@@ -78,7 +75,7 @@ impl TapeLibraries {
         }
     }
 
-    fn drive_down(&mut self, drive: DriveName) -> Result<Vec<TapeOrder>, OperatorError> {
+    fn drive_down(&mut self, drive: DriveName) -> Result<Vec<LibraryTask>, OperatorError> {
         if !self.engine.live().drives.0.contains_key(&drive) {
             return Err(OperatorError::Unknown("drive"));
         }
@@ -89,7 +86,7 @@ impl TapeLibraries {
         &mut self,
         tape: TapeName,
         state: TapeState,
-    ) -> Result<Vec<TapeOrder>, OperatorError> {
+    ) -> Result<Vec<LibraryTask>, OperatorError> {
         self.known_tape(&tape)?;
         if self.engine.live().retired.contains(&tape) {
             return Err(OperatorError::TapeState {
@@ -111,18 +108,18 @@ impl TapeLibraries {
         &mut self,
         tape: TapeName,
         together: Vec<String>,
-    ) -> Result<Vec<TapeOrder>, OperatorError> {
+    ) -> Result<Vec<LibraryTask>, OperatorError> {
         if self.known_tape(&tape)?.state == TapeState::Disabled {
             return Err(OperatorError::TapeState {
                 tape,
                 state: "out of use",
-                remedy: "enable it first",
+                remedy: "make it read-only first, with `penstock tape read-only`",
             });
         }
         Ok(self.order_repack(tape, RelabelOrder::Operator, together))
     }
 
-    fn stop_repack(&mut self, tape: TapeName) -> Result<Vec<TapeOrder>, OperatorError> {
+    fn stop_repack(&mut self, tape: TapeName) -> Result<Vec<LibraryTask>, OperatorError> {
         let state = self.known_tape(&tape)?.state;
         let care = self.engine.live().care.get(&tape);
         if care.is_none_or(|care| care.repack.is_none()) {
@@ -137,7 +134,7 @@ impl TapeLibraries {
         Ok(orders)
     }
 
-    fn verify(&mut self, tape: TapeName) -> Result<Vec<TapeOrder>, OperatorError> {
+    fn verify(&mut self, tape: TapeName) -> Result<Vec<LibraryTask>, OperatorError> {
         self.known_tape(&tape)?;
         if !self.engine.live().is_readable(&tape) {
             return Err(OperatorError::TapeState {
@@ -152,7 +149,7 @@ impl TapeLibraries {
         Ok(orders)
     }
 
-    fn relabel(&mut self, tape: TapeName) -> Result<Vec<TapeOrder>, OperatorError> {
+    fn relabel(&mut self, tape: TapeName) -> Result<Vec<LibraryTask>, OperatorError> {
         self.known_tape(&tape)?;
         self.give_up(&tape, RelabelOrder::Operator).map_err(|why| {
             let why = why.to_string();
@@ -160,7 +157,7 @@ impl TapeLibraries {
         })
     }
 
-    fn hold_background(&mut self, span: Duration) -> Vec<TapeOrder> {
+    fn hold_background(&mut self, span: Duration) -> Vec<LibraryTask> {
         let span_ns = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
         let span_ns = span_ns.saturating_mul(i64::from(self.factor));
         let until_ns = self.now_ns().saturating_add(span_ns);
@@ -169,7 +166,7 @@ impl TapeLibraries {
     }
 
     /// On another thread, since all copies on tape are looked through.
-    fn ask_whether_it_may_stop(&self, name: &str, reply: Reply) {
+    fn ask_whether_it_may_stop(&self, name: &str, reply: ReplySender) {
         let (live, namespace) = (self.engine.live().clone(), Arc::clone(&self.namespace));
         let drive = DriveName(name.into());
         let target = match (

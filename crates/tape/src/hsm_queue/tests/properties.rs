@@ -156,7 +156,7 @@ fn check_counts(live: &HsmLiveSet) {
     });
     assert_eq!(
         counts.kinds[&HsmKind::Put].collecting,
-        HsmAmount { files, bytes }
+        TapeAmount { files, bytes }
     );
 }
 

@@ -3,12 +3,12 @@
 use super::*;
 use crate::mount_decision::MountWait;
 
-fn recall_wait(lab: &Lab, tape: &str) -> Option<TapeWait> {
+fn recall_wait(lab: &Lab, tape: &str) -> Option<QueueWait> {
     let waits = lab.engine.recall_waits(lab.now_ns);
     waits.get(&tape_name(tape)).cloned()
 }
 
-fn archive_wait(lab: &Lab) -> Option<TapeWait> {
+fn archive_wait(lab: &Lab) -> Option<QueueWait> {
     let waits = lab.engine.archive_waits();
     waits.get(&FamilyName("raw".into())).cloned()
 }
@@ -22,7 +22,7 @@ fn files_that_are_not_worth_a_mount_say_until_when_they_wait() {
     lab.now_ns = MINUTE_NS;
     lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5)])]));
     lab.give(Input::Archive(vec![archive(2, 10)]));
-    let not_worth = |gigabytes: u64, until_ns| TapeWait::Mount {
+    let not_worth = |gigabytes: u64, until_ns| QueueWait::Mount {
         wait: MountWait::NotWorthIt {
             bytes: gigabytes * GB,
             files: 1,
@@ -56,12 +56,12 @@ fn bounds_and_drives_in_use_are_told_as_what_they_are() {
     ]));
     let wait = MountWait::VoBusy { max: 1 };
     let vo = VoName("atlas".into());
-    assert_eq!(recall_wait(&lab, "u"), Some(TapeWait::Mount { wait, vo }));
+    assert_eq!(recall_wait(&lab, "u"), Some(QueueWait::Mount { wait, vo }));
     let mut lab = Lab::new(policy(), 1, &["t", "u", "v"]);
     lab.give(Input::Recall(vec![other(1, 1, "t"), other(2, 2, "u")]));
-    assert_eq!(recall_wait(&lab, "u"), Some(TapeWait::NoFreeDrive));
+    assert_eq!(recall_wait(&lab, "u"), Some(QueueWait::NoFreeDrive));
     lab.give(Input::Archive(vec![archive(3, 10)]));
-    assert_eq!(archive_wait(&lab), Some(TapeWait::NoFreeDrive));
+    assert_eq!(archive_wait(&lab), Some(QueueWait::NoFreeDrive));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn what_does_not_work_is_named() {
     lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5)])]));
     lab.report("d0", DriveReport::Failed(TapeErrorScope::Library));
     let paused = recall_wait(&lab, "t");
-    assert!(matches!(paused, Some(TapeWait::LibraryPaused { probe_ns }) if probe_ns > lab.now_ns));
+    assert!(matches!(paused, Some(QueueWait::LibraryPaused { probe_ns }) if probe_ns > lab.now_ns));
     let mut lab = Lab::new(policy(), 1, &["t", "u"]);
     lab.give(Input::Recall(vec![
         recall(1, 1, &[("t", 5)]),
@@ -79,18 +79,18 @@ fn what_does_not_work_is_named() {
     let tape = tape_name("u");
     let state = TapeState::Disabled;
     lab.give(Input::TapeChanged { tape, state });
-    assert_eq!(recall_wait(&lab, "u"), Some(TapeWait::TapeNotInUse));
+    assert_eq!(recall_wait(&lab, "u"), Some(QueueWait::TapeNotInUse));
     // The tape that is on its way stays in the drive that fails.
     lab.report("d0", DriveReport::Failed(TapeErrorScope::Drive));
-    let down = TapeWait::DriveDown(drive_name("d0"));
+    let down = QueueWait::DriveDown(drive_name("d0"));
     assert_eq!(recall_wait(&lab, "t"), Some(down));
     lab.give(Input::Recall(vec![recall(3, 3, &[("u", 9)])]));
     let mut lab = Lab::new(policy(), 0, &["t"]);
     lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5)])]));
-    assert_eq!(recall_wait(&lab, "t"), Some(TapeWait::NoDrive));
+    assert_eq!(recall_wait(&lab, "t"), Some(QueueWait::NoDrive));
     let mut lab = Lab::new(policy(), 1, &[]);
     lab.give(Input::Archive(vec![archive(1, 10)]));
-    assert_eq!(archive_wait(&lab), Some(TapeWait::NoTapeLeft));
+    assert_eq!(archive_wait(&lab), Some(QueueWait::NoTapeLeft));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_family_that_waits_for_its_data_set_says_so() {
     of_set.wishes.data_set = Some(data_set("odd", 4));
     lab.give(Input::Archive(vec![of_set]));
     let until_ns = policy().data_set_wait_ns;
-    assert_eq!(archive_wait(&lab), Some(TapeWait::Collecting { until_ns }));
+    assert_eq!(archive_wait(&lab), Some(QueueWait::Collecting { until_ns }));
 }
 
 #[test]
@@ -114,12 +114,12 @@ fn background_work_says_what_holds_it() {
     other.copies = recall(2, 2, &[("u", 5)]).copies;
     lab.give(Input::Recall(vec![verification, other]));
     let until_ns = HOUR_NS;
-    let held = TapeWait::BackgroundHeld { until_ns };
+    let held = QueueWait::BackgroundHeld { until_ns };
     assert_eq!(recall_wait(&lab, "t"), Some(held));
     lab.now_ns = HOUR_NS;
     lab.give(Input::Tick);
     let waits = lab.engine.recall_waits(lab.now_ns);
-    let busy = TapeWait::BackgroundBusy { max: 1 };
+    let busy = QueueWait::BackgroundBusy { max: 1 };
     assert!(
         waits.values().all(|wait| *wait == busy) && waits.len() == 1,
         "{waits:?}"

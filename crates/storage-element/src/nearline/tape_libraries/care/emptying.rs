@@ -6,7 +6,7 @@ use super::super::copy_uri::CopyUri;
 use super::super::request_kind::RequestKind;
 use super::listing::prefix_of;
 use super::{CareNews, ListPurpose, Stage, blocking, logged};
-use crate::nearline::tape_order::TapeOrder;
+use crate::nearline::tape_libraries::LibraryTask;
 use penstock_model::Timestamp;
 use penstock_model::text::plural;
 use penstock_persistence::namespace::{Namespace, NamespaceError};
@@ -40,7 +40,7 @@ pub(in super::super) enum KeptTape {
 
 impl TapeLibraries {
     /// Tapes that were not given up although that was ordered: their disk did not take it.
-    pub(super) fn relabel_again(&mut self) -> Vec<TapeOrder> {
+    pub(super) fn relabel_again(&mut self) -> Vec<LibraryTask> {
         let relabeling = self.engine.live().relabeling.iter().cloned();
         let mut orders = Vec::new();
         for tape in relabeling.collect::<Vec<TapeName>>() {
@@ -49,7 +49,7 @@ impl TapeLibraries {
         orders
     }
 
-    pub(in super::super) fn perform_relabel(&mut self, tape: &TapeName) -> Vec<TapeOrder> {
+    pub(in super::super) fn perform_relabel(&mut self, tape: &TapeName) -> Vec<LibraryTask> {
         let facts = self.engine.live().tapes.get(tape);
         let library = facts.and_then(|facts| self.libraries.get(&facts.library));
         let Some(library) = library else {
@@ -83,7 +83,7 @@ impl TapeLibraries {
     }
 
     /// One tape at a time is emptied by itself, the one from which least has to be moved.
-    pub(super) fn reclaim(&mut self, uses: BTreeMap<TapeName, LiveBytes>) -> Vec<TapeOrder> {
+    pub(super) fn reclaim(&mut self, uses: BTreeMap<TapeName, LiveBytes>) -> Vec<LibraryTask> {
         let live = self.engine.live();
         let automatic = RelabelOrder::Automatic;
         let mut tasks = live.care.values().filter_map(|care| care.repack.as_ref());
@@ -117,7 +117,7 @@ impl TapeLibraries {
         tape: TapeName,
         order: RelabelOrder,
         together: Vec<String>,
-    ) -> Vec<TapeOrder> {
+    ) -> Vec<LibraryTask> {
         let facts = self.engine.live().tapes.get(&tape);
         let is_broken = facts.is_some_and(|facts| facts.state == TapeState::Broken);
         self.care.resting.remove(&tape);
@@ -154,7 +154,7 @@ impl TapeLibraries {
     }
 
     /// All that could be moved is. A tape on which nothing lives is given up.
-    pub(super) fn end_repack_pass(&mut self, now_ns: i64, tape: &TapeName) -> Vec<TapeOrder> {
+    pub(super) fn end_repack_pass(&mut self, now_ns: i64, tape: &TapeName) -> Vec<LibraryTask> {
         let Some(order) = self.repack_order(tape) else {
             return Vec::new();
         };
@@ -180,7 +180,7 @@ impl TapeLibraries {
         &mut self,
         tape: &TapeName,
         order: RelabelOrder,
-    ) -> Result<Vec<TapeOrder>, KeptTape> {
+    ) -> Result<Vec<LibraryTask>, KeptTape> {
         let Some(facts) = self.engine.live().tapes.get(tape) else {
             return Err(KeptTape::Refused(RelabelRefusal::Unknown));
         };
@@ -201,7 +201,7 @@ impl TapeLibraries {
     }
 
     /// Nothing more of this tape is moved; what was asked for it is canceled.
-    pub(in super::super) fn forget_repack(&mut self, tape: &TapeName) -> Vec<TapeOrder> {
+    pub(in super::super) fn forget_repack(&mut self, tape: &TapeName) -> Vec<LibraryTask> {
         self.care.resting.remove(tape);
         let repack = self.care.repack.take_if(|(of, _)| of == tape);
         let Some((_, Stage::Running(moves))) = repack else {

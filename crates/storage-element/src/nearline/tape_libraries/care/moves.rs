@@ -1,19 +1,24 @@
-//! Files of a tape that are moved to others: all of them, so that it can be written anew, or those whose copy there cannot be read.
+//! Files on tape that are written there once more: all of a tape, so that it can be written anew, those whose copy on it cannot be
+//! read, or those that have too few copies.
 
 use super::super::copy_uri::CopyUri;
 use super::super::disk_side::DiskSide;
 use super::super::request_kind::RequestKind;
 use super::listing::ListedFile;
 use crate::config::ArchiveClasses;
+use crate::pool::Pool;
 use crate::reaper::Pools;
-use penstock_model::Archival;
+use penstock_model::{Archival, NamespacePath};
 use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError, TapeFile};
+use penstock_tape::copy_count::{CopyNeed, FurtherCopy, KnownCopy, copy_need};
 use penstock_tape::data_set::{DataSet, DataSetName, HintSource};
+use penstock_tape::live_set::LiveSet;
 use penstock_tape::repack::{LiveFile, MoveWork, Repack, RepackOrder, RepackStep};
 use penstock_tape::request::{
     Asker, FamilyName, FileId, RequestId, RequestOutcome, TapeName, VoName,
 };
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Files that are looked up, and in the request engine, at once.
 const BATCH_FILES: usize = 1_000;
@@ -24,18 +29,67 @@ pub(super) struct MoveContext<'a> {
     pub pools: &'a Pools,
     pub classes: &'a ArchiveClasses,
     pub part_bytes: u64,
+    pub live: &'a LiveSet,
+    /// Each can have one copy of a file.
+    pub libraries: usize,
+    pub now_ns: i64,
+    /// How long a copy counts whose tape is out of use.
+    pub copies_wait_ns: i64,
 }
 
-/// How far the files of one tape are.
+/// Why files are written once more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum MoveGoal {
+    /// All of the tape, so that it is empty. Files that one of these names lie beside each other.
+    Empty {
+        tape: TapeName,
+        together: Vec<String>,
+    },
+    /// Their copies on the tape cannot be read.
+    Mend(TapeName),
+    /// They have fewer copies than their class wants.
+    Copy,
+}
+
+impl MoveGoal {
+    /// Where their old copies are, if they are on one tape.
+    pub(super) fn tape(&self) -> Option<&TapeName> {
+        match self {
+            MoveGoal::Empty { tape, .. } | MoveGoal::Mend(tape) => Some(tape),
+            MoveGoal::Copy => None,
+        }
+    }
+}
+
+/// How far some files are.
 pub(super) struct TapeMoves {
-    pub tape: TapeName,
-    /// Only files whose copies there cannot be read.
-    is_mending: bool,
-    together: Vec<String>,
+    pub goal: MoveGoal,
     /// Not looked up yet.
     left: VecDeque<ListedFile>,
     batch: Repack,
     pub moved_files: u64,
+    /// They stay as they are, for now.
+    pub failed_files: u64,
+}
+
+/// What is known of a file when it is looked up.
+enum LookedUp {
+    Move(Box<LiveFile>),
+    /// It has no copy there any more, or needs none.
+    Gone,
+    /// There is nothing to make a copy from.
+    Hopeless,
+    /// There is no copy left that counts.
+    Lost(LostFile),
+}
+
+/// A file without a copy that can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LostFile {
+    pub file: FileId,
+    pub path: NamespacePath,
+    /// One that has a copy of it.
+    pub tape: TapeName,
 }
 
 /// What may be done now.
@@ -46,22 +100,18 @@ pub(super) struct NextMoves {
     pub gone: Vec<FileId>,
     /// Files of which there is nothing but a copy that cannot be read.
     pub hopeless: Vec<FileId>,
+    /// Files without a copy that counts.
+    pub lost: Vec<LostFile>,
 }
 
 impl TapeMoves {
-    pub(super) fn new(
-        tape: TapeName,
-        is_mending: bool,
-        together: Vec<String>,
-        files: Vec<ListedFile>,
-    ) -> TapeMoves {
+    pub(super) fn new(goal: MoveGoal, files: Vec<ListedFile>) -> TapeMoves {
         TapeMoves {
-            batch: Repack::new(tape.clone(), asker(), 0, []),
-            tape,
-            is_mending,
-            together,
+            goal,
+            batch: Repack::new(asker(), 0, []),
             left: files.into(),
             moved_files: 0,
+            failed_files: 0,
         }
     }
 
@@ -75,6 +125,7 @@ impl TapeMoves {
         (self.left.len() + self.batch.left_files()) as u64
     }
 
+    /// Files that are being moved.
     pub(super) fn open_files(&self) -> impl Iterator<Item = FileId> {
         self.batch.files()
     }
@@ -115,16 +166,14 @@ impl TapeMoves {
             };
             let mut files = Vec::new();
             for (one, found) in listed.into_iter().zip(found) {
-                let live = found.and_then(|found| self.live_file(context, &one, &found));
-                match live {
-                    Some(live) if live.is_unreadable && !has_source(&live) => {
-                        next.hopeless.push(one.file);
-                    }
-                    Some(live) => files.push(live),
-                    None => next.gone.push(one.file),
+                match self.look_up(context, &one, found.as_ref()) {
+                    LookedUp::Move(live) => files.push(*live),
+                    LookedUp::Gone => next.gone.push(one.file),
+                    LookedUp::Hopeless => next.hopeless.push(one.file),
+                    LookedUp::Lost(lost) => next.lost.push(lost),
                 }
             }
-            self.batch = Repack::new(self.tape.clone(), asker(), context.part_bytes, files);
+            self.batch = Repack::new(asker(), context.part_bytes, files);
         }
         next.orders = self.batch.next(|work, file| {
             let kind = match work {
@@ -136,38 +185,39 @@ impl TapeMoves {
         Ok(next)
     }
 
-    /// `None`: it has no copy there any more.
-    fn live_file(
+    fn look_up(
         &self,
         context: &MoveContext<'_>,
         listed: &ListedFile,
-        found: &TapeFile,
-    ) -> Option<LiveFile> {
-        let uris = found
-            .copies
-            .iter()
-            .filter_map(|copy| CopyUri::parse(&copy.uri));
-        let (here, elsewhere): (Vec<CopyUri>, Vec<CopyUri>) =
-            uris.partition(|uri| uri.copy.tape == self.tape);
-        let begins_here = here.first()?.copy.begin_bytes;
-        if found.archival != Archival::Cached || begins_here != listed.begin_bytes {
-            return None;
+        found: Option<&TapeFile>,
+    ) -> LookedUp {
+        let Some(found) = found.filter(|found| found.archival == Archival::Cached) else {
+            return LookedUp::Gone;
+        };
+        let uris = found.copies.iter();
+        let uris: Vec<CopyUri> = uris.filter_map(|copy| CopyUri::parse(&copy.uri)).collect();
+        match &self.goal {
+            MoveGoal::Empty { tape, together } => {
+                let hint = together.get(listed.hint).map(|hint| data_set(hint));
+                let live = moved_file(context, (listed, found), uris, tape);
+                live.map_or(LookedUp::Gone, |live| {
+                    let data_set = hint;
+                    LookedUp::Move(Box::new(LiveFile { data_set, ..live }))
+                })
+            }
+            MoveGoal::Mend(tape) => match moved_file(context, (listed, found), uris, tape) {
+                None => LookedUp::Gone,
+                Some(live) if !live.is_on_disk && live.copies.len() < 2 => LookedUp::Hopeless,
+                Some(live) => {
+                    let is_unreadable = true;
+                    LookedUp::Move(Box::new(LiveFile {
+                        is_unreadable,
+                        ..live
+                    }))
+                }
+            },
+            MoveGoal::Copy => copied_file(context, (listed.file, found), uris),
         }
-        let class = context.classes.class_of(&found.path, found.size);
-        let pool = found.pool.as_ref().and_then(|pool| context.pools.get(pool));
-        let not_in: BTreeSet<_> = elsewhere.iter().map(|uri| uri.library.clone()).collect();
-        let copies = here.into_iter().chain(elsewhere);
-        Some(LiveFile {
-            file: listed.file,
-            size_bytes: found.size.0,
-            copies: copies.map(|uri| uri.copy).collect(),
-            not_in,
-            family: FamilyName(context.classes.family_of(&found.path, found.size).into()),
-            is_packed: class.is_some_and(|class| found.size < class.packed_below),
-            data_set: self.together.get(listed.hint).map(|hint| data_set(hint)),
-            is_on_disk: pool.is_some_and(|pool| pool.is_in_reach()),
-            is_unreadable: self.is_mending,
-        })
     }
 
     pub(super) fn told(
@@ -186,16 +236,99 @@ impl TapeMoves {
 
     fn count(&mut self, step: Option<RepackStep>) -> Option<RepackStep> {
         match &step {
-            Some(RepackStep::Moved { .. }) => self.moved_files += 1,
-            Some(RepackStep::OnDisk(_) | RepackStep::Stays { .. }) | None => {}
+            Some(RepackStep::Written { .. }) => self.moved_files += 1,
+            Some(RepackStep::Stays { .. }) => self.failed_files += 1,
+            Some(RepackStep::OnDisk(_)) | None => {}
         }
         step
     }
 }
 
-/// Whether it can come from elsewhere than its place on the tape.
-fn has_source(file: &LiveFile) -> bool {
-    file.is_on_disk || file.copies.len() > 1
+/// A file that leaves its place on a tape; `None`: it has no copy there any more.
+fn moved_file(
+    context: &MoveContext<'_>,
+    (listed, found): (&ListedFile, &TapeFile),
+    uris: Vec<CopyUri>,
+    tape: &TapeName,
+) -> Option<LiveFile> {
+    let uris = uris.into_iter();
+    let (here, elsewhere): (Vec<CopyUri>, Vec<CopyUri>) =
+        uris.partition(|uri| uri.copy.tape == *tape);
+    let old = here.first()?.copy.clone();
+    if old.begin_bytes != listed.begin_bytes {
+        return None;
+    }
+    let further = FurtherCopy {
+        instead_of: Some(old),
+        not_in: elsewhere.iter().map(|uri| uri.library.clone()).collect(),
+        sources: { here.into_iter().chain(elsewhere) }
+            .map(|uri| uri.copy)
+            .collect(),
+    };
+    Some(live_file(context, (listed.file, found), further))
+}
+
+/// A file that may have too few copies.
+fn copied_file(
+    context: &MoveContext<'_>,
+    (file, found): (FileId, &TapeFile),
+    uris: Vec<CopyUri>,
+) -> LookedUp {
+    let Some(tape) = uris.first().map(|uri| uri.copy.tape.clone()) else {
+        return LookedUp::Gone;
+    };
+    let times = (context.now_ns, context.copies_wait_ns);
+    let known = uris.into_iter().map(|uri| KnownCopy {
+        state: context.live.copy_state(file, &uri.copy, times),
+        library: uri.library,
+        copy: uri.copy,
+    });
+    let known: Vec<KnownCopy> = known.collect();
+    let class = context.classes.class_of(&found.path, found.size);
+    let libraries = u32::try_from(context.libraries).unwrap_or(u32::MAX);
+    let wanted = class.map_or(1, |class| class.copies).min(libraries);
+    match copy_need(&known, wanted, is_on_disk(context, found)) {
+        CopyNeed::Nothing | CopyNeed::Wait => LookedUp::Gone,
+        CopyNeed::OneMore(further) => {
+            LookedUp::Move(Box::new(live_file(context, (file, found), further)))
+        }
+        // A pool that is away for a while has it.
+        CopyNeed::NoGoodCopy if pool_of(context, found).is_some() => LookedUp::Gone,
+        CopyNeed::NoGoodCopy => LookedUp::Lost(LostFile {
+            file,
+            path: found.path.clone(),
+            tape,
+        }),
+    }
+}
+
+fn live_file(
+    context: &MoveContext<'_>,
+    (file, found): (FileId, &TapeFile),
+    further: FurtherCopy,
+) -> LiveFile {
+    let class = context.classes.class_of(&found.path, found.size);
+    LiveFile {
+        file,
+        size_bytes: found.size.0,
+        copies: further.sources,
+        instead_of: further.instead_of,
+        not_in: further.not_in,
+        family: FamilyName(context.classes.family_of(&found.path, found.size).into()),
+        is_packed: class.is_some_and(|class| found.size < class.packed_below),
+        data_set: None,
+        is_on_disk: is_on_disk(context, found),
+        is_unreadable: false,
+    }
+}
+
+fn is_on_disk(context: &MoveContext<'_>, found: &TapeFile) -> bool {
+    pool_of(context, found).is_some_and(|pool| pool.is_in_reach())
+}
+
+/// The pool that has it, if that is configured.
+fn pool_of<'a>(context: &MoveContext<'a>, found: &TapeFile) -> Option<&'a Arc<Pool>> {
+    found.pool.as_ref().and_then(|pool| context.pools.get(pool))
 }
 
 /// Files that a hint names lie beside each other.
@@ -219,20 +352,20 @@ pub(super) fn asker() -> Asker {
     }
 }
 
-/// Whether the copy of a file on disk is what is known of the file. Blocks.
-pub(super) fn is_same_on_disk(disk: &DiskSide, file: FileId) -> bool {
+/// Whether the copy of a file on disk is what is known of the file; `None`: that cannot be told now. Blocks.
+pub(super) fn is_same_on_disk(disk: &DiskSide, file: FileId) -> Option<bool> {
     match disk.is_as_written(file) {
-        Ok(true) => true,
+        Ok(true) => Some(true),
         Ok(false) => {
             tracing::error!(
                 file = file.0,
                 "the copy on disk of a file is damaged: its checksum differs"
             );
-            false
+            Some(false)
         }
         Err(why) => {
             tracing::warn!(file = file.0, %why, "the copy on disk of a file cannot be compared now");
-            false
+            None
         }
     }
 }

@@ -1,28 +1,36 @@
-//! Files that are moved: those of a tape that is emptied, and those whose copy on a tape cannot be read.
+//! Files that are written once more: those of a tape that is emptied, those whose copy on a tape cannot be read, and those with too few
+//! copies.
 
 use super::super::TapeLibraries;
 use super::super::copy_uri::CopyUri;
 use super::super::disk_side::DiskSide;
 use super::listing::ListedFile;
-use super::moves::{MoveContext, TapeMoves, is_same_on_disk};
-use super::{CareNews, Stage, blocking, logged};
-use crate::nearline::tape_order::{TapeOrder, TapeOutcome};
-use penstock_persistence::namespace::EntryId;
+use super::moves::{MoveContext, MoveGoal, TapeMoves, is_same_on_disk};
+use super::{CareNews, Stage, blocking, logged, running};
+use crate::nearline::driver_task::TapeOutcome;
+use crate::nearline::tape_libraries::LibraryTask;
+use penstock_persistence::namespace::{EntryId, TapeCopyUri};
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::repack::{RepackOrder, RepackStep};
-use penstock_tape::request::{FileId, TapeCopy, TapeName};
+use penstock_tape::request::{FileId, RequestOutcome, TapeCopy, TapeName};
 use penstock_tape::request_engine::Input;
 
 /// Until a file that could not be mended is tried again.
 const MENDING_REST_NS: i64 = 3_600 * SECOND_NS;
 
-/// Why files are moved.
+/// Why files are written once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MoveKind {
+pub(super) enum MoveKind {
     /// Their copies cannot be read.
     Mending,
+    /// They have too few copies.
+    Copying,
     /// Their tape is to be emptied.
     Repack,
+}
+
+impl MoveKind {
+    pub(super) const ALL: [MoveKind; 3] = [MoveKind::Mending, MoveKind::Copying, MoveKind::Repack];
 }
 
 impl TapeLibraries {
@@ -32,22 +40,20 @@ impl TapeLibraries {
             return;
         }
         self.care.unmended.retain(|_, until_ns| *until_ns > now_ns);
-        let repack = match &self.care.repack {
-            Some((_, Stage::Running(moves))) => Some(moves),
-            Some((_, Stage::Listing)) | None => None,
-        };
-        let unreadable = self.engine.live().unreadable.iter();
-        let mut open = unreadable.filter(|(file, _)| {
-            let is_held = repack.is_some_and(|moves| moves.holds(**file));
-            !is_held && !self.care.unmended.contains_key(file)
-        });
+        if self.engine.live().unreadable.is_empty() {
+            return;
+        }
+        let held = self.care.held_for_others(MoveKind::Mending);
+        let unmended = &self.care.unmended;
+        let unreadable = &self.engine.live().unreadable;
+        let is_open = |file: &FileId| !held.contains(file) && !unmended.contains_key(file);
+        let mut open = unreadable.iter().filter(|(file, _)| is_open(file));
         let Some((_, first)) = open.next() else {
             return;
         };
         let tape = first.tape.clone();
-        let of_tape = self.engine.live().unreadable.iter();
-        let of_tape = of_tape
-            .filter(|(file, copy)| copy.tape == tape && !self.care.unmended.contains_key(file));
+        let of_tape = unreadable.iter();
+        let of_tape = of_tape.filter(|(file, copy)| copy.tape == tape && is_open(file));
         let files = of_tape.map(|(file, copy)| ListedFile {
             hint: 0,
             begin_bytes: copy.begin_bytes,
@@ -56,56 +62,77 @@ impl TapeLibraries {
         });
         let mut files: Vec<ListedFile> = files.collect();
         files.sort();
-        self.care.mending = Some(TapeMoves::new(tape, true, Vec::new(), files));
+        self.care.mending = Some(TapeMoves::new(MoveGoal::Mend(tape), files));
     }
 
-    pub(super) fn go_on_moving(&mut self, now_ns: i64) -> Vec<TapeOrder> {
-        let mut orders = self.ask_moves(MoveKind::Mending);
-        orders.extend(self.ask_moves(MoveKind::Repack));
+    pub(super) fn go_on_moving(&mut self, now_ns: i64) -> Vec<LibraryTask> {
+        let mut orders = Vec::new();
+        for kind in MoveKind::ALL {
+            orders.extend(self.ask_moves(kind));
+        }
         if self.care.mending.as_ref().is_some_and(TapeMoves::is_done) {
             self.care.mending = None;
             // Perhaps there are those of another tape.
             self.care.is_due = true;
         }
         match self.care.repack.take() {
-            Some((_, Stage::Running(moves))) if moves.is_done() => {
-                orders.extend(self.end_repack_pass(now_ns, &moves.tape));
+            Some((tape, Stage::Running(moves))) if moves.is_done() => {
+                orders.extend(self.end_repack_pass(now_ns, &tape));
                 self.care.is_due = true;
             }
-            running => self.care.repack = running,
+            other => self.care.repack = other,
         }
+        orders.extend(self.go_on_copying(now_ns));
         orders
     }
 
-    fn ask_moves(&mut self, kind: MoveKind) -> Vec<TapeOrder> {
-        let (care, unreadable) = (&mut self.care, &self.engine.live().unreadable);
+    fn ask_moves(&mut self, kind: MoveKind) -> Vec<LibraryTask> {
+        let now_ns = self.now_ns();
+        let held = self.care.held_for_others(kind);
+        let (care, live) = (&mut self.care, self.engine.live());
         let context = MoveContext {
             namespace: &self.namespace,
             pools: self.disk.pools(),
             classes: &care.classes,
             part_bytes: care.config.part_bytes,
+            live,
+            libraries: self.libraries.len(),
+            now_ns,
+            copies_wait_ns: care.config.copies_wait_ns,
         };
-        let moves = match (kind, &mut care.repack) {
-            (MoveKind::Mending, _) => care.mending.as_mut(),
-            (MoveKind::Repack, Some((_, Stage::Running(moves)))) => Some(moves),
-            (MoveKind::Repack, Some((_, Stage::Listing)) | None) => None,
+        let moves = match kind {
+            MoveKind::Mending => care.mending.as_mut(),
+            MoveKind::Copying => care.copying.moves_mut(),
+            MoveKind::Repack => running(&mut care.repack),
         };
         let Some(moves) = moves else {
             return Vec::new();
         };
-        let tape = moves.tape.clone();
         // Those are mended, not moved with the others.
-        let is_skipped = |file: FileId| kind == MoveKind::Repack && unreadable.contains_key(&file);
+        let is_skipped = |file: FileId| {
+            let is_mended = live.unreadable.contains_key(&file);
+            held.contains(&file)
+                || match kind {
+                    MoveKind::Mending => false,
+                    MoveKind::Copying => is_mended && !care.unmended.contains_key(&file),
+                    MoveKind::Repack => is_mended,
+                }
+        };
         let what = "files of a tape cannot be looked up";
         let Some(next) = logged(what, moves.next(&context, is_skipped)) else {
             return Vec::new();
         };
         let mut orders = Vec::new();
-        for file in next.gone {
-            orders.extend(self.mended(file, &tape));
+        if let Some(tape) = moves.goal.tape().cloned() {
+            for file in next.gone {
+                orders.extend(self.mended(file, &tape));
+            }
         }
         for file in next.hopeless {
             self.care.unmended.insert(file, i64::MAX);
+        }
+        for file in next.lost {
+            self.care.copying.note_lost(file, now_ns);
         }
         let (mut recalls, mut archives) = (Vec::new(), Vec::new());
         for order in next.orders {
@@ -134,79 +161,114 @@ impl TapeLibraries {
         );
     }
 
-    pub(super) fn take_steps(&mut self, steps: Vec<RepackStep>) -> Vec<TapeOrder> {
-        let mut orders = Vec::new();
+    pub(super) fn take_steps(&mut self, steps: Vec<RepackStep>) -> Vec<LibraryTask> {
+        let (mut orders, mut left) = (Vec::new(), Vec::new());
         for step in steps {
-            orders.extend(self.take_step(step));
-        }
-        orders
-    }
-
-    fn take_step(&mut self, step: RepackStep) -> Vec<TapeOrder> {
-        self.care.is_due = true;
-        match step {
-            RepackStep::OnDisk(_) => Vec::new(),
-            RepackStep::Moved {
-                file,
-                from,
-                to,
-                is_brought,
-            } => self.moved(file, (&from, &to), is_brought),
-            RepackStep::Stays { file, why } => {
-                tracing::warn!(
-                    file = file.0,
-                    ?why,
-                    "a file on tape could not be moved now; it stays where it is"
-                );
-                let until_ns = self.now_ns().saturating_add(MENDING_REST_NS);
-                if self.engine.live().unreadable.contains_key(&file) {
-                    self.care.unmended.insert(file, until_ns);
+            self.care.is_due = true;
+            match step {
+                RepackStep::OnDisk(_) => {}
+                RepackStep::Written {
+                    file,
+                    instead_of,
+                    to,
+                    is_brought,
+                } => {
+                    let Some(copies) = self.copies_of(file) else {
+                        continue;
+                    };
+                    let places = (instead_of.as_ref(), &to);
+                    let written = self.written(file, &copies, places, is_brought);
+                    orders.extend(written.map(LibraryTask::Tell));
+                    left.extend(instead_of.map(|old| (file, old.tape)));
                 }
-                Vec::new()
+                RepackStep::Stays { file, why } => self.stays(file, &why),
             }
         }
+        // The namespace is told of all first; only then the old copies, which may be some that could not be read, count for nothing.
+        for (file, tape) in left {
+            orders.extend(self.mended(file, &tape));
+        }
+        orders
     }
 
-    /// The namespace is told first; only then the old copy, which may be one that could not be read, counts for nothing.
-    fn moved(
-        &mut self,
+    fn stays(&mut self, file: FileId, why: &RequestOutcome) {
+        tracing::warn!(
+            file = file.0,
+            ?why,
+            "a file on tape could not be written there again now; it stays where it is"
+        );
+        let until_ns = self.now_ns().saturating_add(MENDING_REST_NS);
+        if self.engine.live().unreadable.contains_key(&file) {
+            self.care.unmended.insert(file, until_ns);
+        }
+    }
+
+    /// As the namespace tells them; none of a file that was removed. `None`: it cannot be asked.
+    fn copies_of(&self, file: FileId) -> Option<Vec<TapeCopyUri>> {
+        let what = "a file that was written to tape again cannot be looked up; its copies are told as before";
+        let found = logged(what, self.namespace.tape_file(EntryId(file.0)))?;
+        Some(found.map_or_else(Vec::new, |found| found.copies))
+    }
+
+    /// A file that was written to another tape before a restart: in place of its copy on a tape that is emptied, or of one that could
+    /// not be read; else beside those that it has, where none of them is in that library.
+    pub(super) fn written_before(&self, file: FileId, written: &[TapeCopy]) -> Option<RepackStep> {
+        let live = self.engine.live();
+        let unreadable = live.unreadable.get(&file);
+        let is_left = |copy: &TapeCopy| {
+            let care = live.care.get(&copy.tape);
+            let place = (&copy.tape, copy.begin_bytes);
+            care.is_some_and(|care| care.repack.is_some())
+                || unreadable.is_some_and(|known| (&known.tape, known.begin_bytes) == place)
+        };
+        let to = written.iter().find(|to| !is_left(to))?.clone();
+        let library = &live.tapes.get(&to.tape)?.library;
+        let copies = self.copies_of(file)?;
+        let known = copies.iter().filter_map(|copy| CopyUri::parse(&copy.uri));
+        let known: Vec<CopyUri> = known.collect();
+        let instead_of = known.iter().find(|known| is_left(&known.copy));
+        if instead_of.is_none() && known.iter().any(|known| known.library == *library) {
+            return None;
+        }
+        Some(RepackStep::Written {
+            file,
+            instead_of: instead_of.map(|known| known.copy.clone()),
+            to,
+            is_brought: false,
+        })
+    }
+
+    /// What the namespace is told. `None`: the file is gone, or has the old copy no more, and the new one counts for nothing.
+    fn written(
+        &self,
         file: FileId,
-        (old, to): (&TapeCopy, &TapeCopy),
+        copies: &[TapeCopyUri],
+        (instead_of, to): (Option<&TapeCopy>, &TapeCopy),
         is_brought: bool,
-    ) -> Vec<TapeOrder> {
-        let id = EntryId(file.0);
-        let what = "a file that was moved cannot be looked up; it stays where it is";
-        let Some(found) = logged(what, self.namespace.tape_file(id)) else {
-            return Vec::new();
+    ) -> Option<TapeOutcome> {
+        let known = copies
+            .iter()
+            .filter_map(|copy| Some((&copy.uri, CopyUri::parse(&copy.uri)?)));
+        let known: Vec<(&String, CopyUri)> = known.collect();
+        let old = match instead_of {
+            Some(old) => Some(known.iter().find(|(_, known)| known.copy == *old)?),
+            None => None,
         };
-        let copies = found.map_or_else(Vec::new, |found| found.copies);
-        let mut uris = copies.into_iter().map(|copy| copy.uri);
-        let from = uris.find(|uri| CopyUri::parse(uri).is_some_and(|uri| uri.copy == *old));
-        let size_bytes = from.as_deref().and_then(CopyUri::parse);
-        let size_bytes = size_bytes.map(|uri| uri.size_bytes);
-        let facts = self.engine.live().tapes.get(&to.tape);
-        let (Some(from), Some(size_bytes), Some(facts)) = (from, size_bytes, facts) else {
-            // It was removed meanwhile: the new copy counts for nothing.
-            return self.mended(file, &old.tape);
-        };
-        let to = CopyUri {
-            library: facts.library.clone(),
+        let uri = CopyUri {
+            library: self.engine.live().tapes.get(&to.tape)?.library.clone(),
             copy: to.clone(),
-            size_bytes,
+            size_bytes: known.first()?.1.size_bytes,
         };
-        let moved = TapeOutcome::Moved {
-            file: id,
-            from,
-            to: to.to_string(),
+        Some(TapeOutcome::CopyMade {
+            file: EntryId(file.0),
+            uri: uri.to_string(),
+            instead_of: old.map(|(uri, _)| (*uri).clone()),
             is_brought,
-        };
-        let mut orders = vec![TapeOrder::Tell(moved)];
-        orders.extend(self.mended(file, &old.tape));
-        orders
+        })
     }
 
     /// The copy of a file on this tape counts for nothing any more.
-    fn mended(&mut self, file: FileId, tape: &TapeName) -> Vec<TapeOrder> {
+    fn mended(&mut self, file: FileId, tape: &TapeName) -> Vec<LibraryTask> {
         let unreadable = self.engine.live().unreadable.get(&file);
         match unreadable.is_some_and(|copy| copy.tape == *tape) {
             true => self.input(Input::CopyMended(file)),

@@ -9,7 +9,7 @@ use penstock_tape::tape_care::Verification;
 use serde::Serialize;
 
 /// Files that are told of by name.
-const UNREADABLE_TOLD: usize = 100;
+const NAMED_MAX: usize = 100;
 
 /// What is done for tapes that nobody waits for.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -19,6 +19,12 @@ pub(crate) struct CareStatus {
     /// The tape whose files are read and compared.
     pub verifying: Option<VerifyingStatus>,
     pub repacks: Vec<RepackStatus>,
+    /// Files that had too few copies on tape and get further ones.
+    pub copying: Option<CopyingStatus>,
+    /// Files without a copy that can be read.
+    pub without_copy_files: u64,
+    /// The first of them.
+    pub without_copy: Vec<LostStatus>,
     /// Files of which a copy cannot be read, and has not been written again.
     pub unreadable_files: u64,
     /// The first of them.
@@ -46,6 +52,24 @@ pub(crate) struct RepackStatus {
     pub left_files: Option<u64>,
     /// Why it is not written anew yet.
     pub waits_for: Option<String>,
+}
+
+/// Files that get further copies on tape.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct CopyingStatus {
+    /// Since the look began that found them.
+    pub copied_files: u64,
+    /// That were found and have no further copy yet.
+    pub left_files: u64,
+}
+
+/// A file that is on no disk and on no tape that is in use.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct LostStatus {
+    pub file: u64,
+    pub path: String,
+    /// One that has a copy of it.
+    pub tape: String,
 }
 
 /// A file of which a copy cannot be read.
@@ -120,8 +144,24 @@ pub(in super::super) fn care_status(libraries: &TapeLibraries, times: &Times) ->
             waits_for: rest.map(|(_, why)| why.clone()),
         })
     });
-    let unreadable = live.unreadable.iter().take(UNREADABLE_TOLD);
+    let unreadable = live.unreadable.iter().take(NAMED_MAX);
+    let copying = care.copying.progress();
+    let lost = care.copying.lost.values();
+    let named = lost.clone().flat_map(|lost| &lost.named);
     CareStatus {
+        copying: copying.map(|(copied_files, left_files)| CopyingStatus {
+            copied_files,
+            left_files,
+        }),
+        without_copy_files: lost.map(|lost| lost.files).sum(),
+        without_copy: named
+            .take(NAMED_MAX)
+            .map(|lost| LostStatus {
+                file: lost.file.0,
+                path: lost.path.to_string(),
+                tape: lost.tape.0.to_string(),
+            })
+            .collect(),
         held_until: held_ns.map(|until_ns| times.wall(until_ns)),
         verifying,
         repacks: repacks.collect(),
@@ -135,4 +175,11 @@ pub(in super::super) fn care_status(libraries: &TapeLibraries, times: &Times) ->
             })
             .collect(),
     }
+}
+
+/// Files of which no copy can be read: since when, and what people are told of those of one tape.
+pub(in super::super) fn lost_files(
+    libraries: &TapeLibraries,
+) -> impl Iterator<Item = (i64, String)> {
+    libraries.care.copying.incidents()
 }

@@ -6,7 +6,7 @@ use super::super::request_kind::RequestKind;
 use super::listing::ListedFile;
 use super::moves::asker;
 use super::{ListPurpose, Stage, logged};
-use crate::nearline::tape_order::TapeOrder;
+use crate::nearline::tape_libraries::LibraryTask;
 use penstock_persistence::namespace::EntryId;
 use penstock_tape::request::{ReadPurpose, RecallRequest, TapeName};
 use penstock_tape::request_engine::Input;
@@ -14,7 +14,7 @@ use penstock_tape::tape_care::CareStep;
 
 impl TapeLibraries {
     /// A tape whose time has come, the one first that has waited for longest.
-    pub(super) fn begin_verification(&mut self, now_ns: i64) -> Vec<TapeOrder> {
+    pub(super) fn begin_verification(&mut self, now_ns: i64) -> Vec<LibraryTask> {
         if self.care.verification.is_some() {
             return Vec::new();
         }
@@ -50,7 +50,7 @@ impl TapeLibraries {
         orders
     }
 
-    pub(super) fn go_on_verifying(&mut self, now_ns: i64) -> Vec<TapeOrder> {
+    pub(super) fn go_on_verifying(&mut self, now_ns: i64) -> Vec<LibraryTask> {
         let Some((tape, Stage::Running(pass))) = &mut self.care.verification else {
             return Vec::new();
         };
@@ -85,7 +85,7 @@ impl TapeLibraries {
         orders
     }
 
-    fn ask_verification(&mut self, tape: &TapeName, part: &[ListedFile]) -> Vec<TapeOrder> {
+    fn ask_verification(&mut self, tape: &TapeName, part: &[ListedFile]) -> Vec<LibraryTask> {
         let ids: Vec<EntryId> = part.iter().map(|one| EntryId(one.file.0)).collect();
         let what = "files that are to be verified cannot be looked up";
         let found = logged(what, self.namespace.tape_files_of(&ids));

@@ -3,11 +3,7 @@
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use penstock_tape::data_set::DataSet;
-use penstock_tape::hsm_queue::{HsmCommandId, HsmUri};
-use penstock_tape::request::{
-    ActivityName, ChallengeName, DriveName, FamilyName, FileId, VoName as TapeVo,
-};
-use penstock_tape::request_engine::Effect;
+use penstock_tape::request::{ActivityName, ChallengeName, FamilyName, VoName as TapeVo};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -58,43 +54,19 @@ pub(super) struct TapeGet {
     pub account: TapeAccount,
 }
 
-/// One try to bring a file.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum RecallTry {
-    Command(HsmCommandId),
-    Drive(DriveName, FileId),
-}
-
-/// What is to be done.
-#[derive(Debug)]
-pub(super) enum TapeWork {
-    Put {
-        command: HsmCommandId,
-        file: EntryId,
-    },
-    Remove {
-        command: HsmCommandId,
-        uri: HsmUri,
-        /// Whose copy it is, if that is known.
-        of: Option<FileId>,
-    },
-    Stop(HsmCommandId),
-    /// What drives of libraries do.
-    Drive(Effect),
-}
-
 /// What the driver does for a tape system, in this order.
 #[derive(Debug)]
-pub(super) enum TapeOrder {
+pub(super) enum DriverTask<Try, Work> {
     /// Records to be kept, before anything that follows is done.
     Persist(Vec<String>),
-    Begin(TapeWork),
+    /// Has the tape system do something, now that its records are kept.
+    Begin(Work),
     /// Makes a place for a file on disk, and has it brought there.
-    Bring(RecallTry, EntryId),
+    Bring(Try, EntryId),
     /// What was brought is to be looked at.
-    Check(RecallTry),
+    Check(Try),
     /// Nothing more comes of it.
-    Abandon(RecallTry),
+    Abandon(Try),
     Tell(TapeOutcome),
 }
 
@@ -103,18 +75,23 @@ pub(super) enum TapeOrder {
 pub(super) enum TapeOutcome {
     /// It is on tape, durably; one name for each copy.
     Archived { file: EntryId, uris: Vec<String> },
-    /// One copy of it has another place, durably.
-    Moved {
+    /// It has a further copy on tape, durably.
+    CopyMade {
         file: EntryId,
-        from: String,
-        to: String,
-        /// It was on tape only before, and was brought to be moved.
+        /// As the tape system names it,
+        uri: String,
+        /// and the one in whose place it is.
+        instead_of: Option<String>,
+        /// It was on tape only before, and was brought for that.
         is_brought: bool,
     },
     /// It will not be brought, for what users are told.
     NotRecalled { file: EntryId, error: String },
     /// Nothing was done for it now: it is asked for again after a pause.
     Later(EntryId),
+    /// Files of these sizes that are not brought now, since there was no room for one that is no larger: they are asked for again after a
+    /// pause.
+    NoRoom(Vec<(EntryId, Bytes)>),
     /// These copies are not to be removed any more: they are gone from tape, or needed again.
     RemovalsEnded(Vec<String>),
 }

@@ -1,0 +1,439 @@
+//! Files on tape that have fewer copies than their class wants get further ones: after a tape was lost, or when a class wants more than
+//! it did. Files of a tape that is out of use are found by the names of their copies; all files are looked through, with pauses, when
+//! classes have changed.
+
+use super::super::TapeLibraries;
+use super::super::copy_uri::CopyUri;
+use super::listing::{ListedFile, prefix_of};
+use super::moves::{LostFile, MoveGoal, TapeMoves};
+use super::{CareNews, Stage, blocking, logged};
+use crate::config::ArchiveClasses;
+use crate::nearline::tape_libraries::LibraryTask;
+use crate::nearline::wording::{files_without_copy, log_begin, log_end};
+use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError};
+use penstock_tape::locate::SECOND_NS;
+use penstock_tape::request::{FileId, TapeName};
+use penstock_tape::request_engine::Input;
+use penstock_tape::tape_care::CareStep;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks, in the time of the libraries.
+const LOOK_INTERVAL_NS: i64 = 3_600 * SECOND_NS;
+/// Between two looks at all files, when some could not be copied.
+const LOOK_AT_ALL_INTERVAL_NS: i64 = 24 * 3_600 * SECOND_NS;
+/// Files that are looked up at once.
+const PAGE_FILES: usize = 1_000;
+/// Between two pages of a look at all files.
+const PAGE_PAUSE: Duration = Duration::from_millis(20);
+/// Files without a copy that are told of by name, of one tape.
+const LOST_NAMED: usize = 100;
+
+/// What is looked through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    /// Copies on a tape that is out of use: their names begin so.
+    Tape {
+        tape: TapeName,
+        prefix: String,
+        after: String,
+    },
+    /// All files with copies on tape.
+    All { after: EntryId },
+}
+
+/// Files that may have too few copies.
+#[derive(Debug)]
+pub(in crate::nearline) struct FewCopies {
+    files: BTreeSet<EntryId>,
+    /// Where the look goes on; `None`: it has come to the end of the place.
+    next: Option<Place>,
+}
+
+/// What tells that a file may have too few copies.
+struct CopyTest {
+    /// The most that a class wants.
+    copies_max: usize,
+    readable: BTreeSet<TapeName>,
+}
+
+impl CopyTest {
+    fn is_suspect(&self, uris: &[String]) -> bool {
+        let uris = uris.iter().filter_map(|uri| CopyUri::parse(uri));
+        let tapes: Vec<TapeName> = uris.map(|uri| uri.copy.tape).collect();
+        tapes.len() < self.copies_max || tapes.iter().any(|tape| !self.readable.contains(tape))
+    }
+}
+
+/// Files without a copy that can be read, of one tape.
+#[derive(Debug, Clone)]
+pub(super) struct LostFiles {
+    pub since_ns: i64,
+    pub files: u64,
+    /// The first of them.
+    pub named: Vec<LostFile>,
+}
+
+impl LostFiles {
+    fn words(&self, tape: &TapeName) -> String {
+        let first = self.named.first();
+        let first = first.map_or_else(String::new, |one| one.path.to_string());
+        files_without_copy(&tape.0, self.files, &first)
+    }
+}
+
+/// A look at what may have too few copies.
+struct Look {
+    /// Not looked through yet.
+    places: VecDeque<Place>,
+    /// Tapes whose files it has looked up, and the one that it looks at now.
+    looked: BTreeSet<TapeName>,
+    current: Option<TapeName>,
+    /// Files are being found, or copied.
+    stage: Stage<TapeMoves>,
+    /// What classes want, when all files are looked through.
+    classes: Option<String>,
+    copied_files: u64,
+    failed_files: u64,
+    lost: BTreeMap<TapeName, LostFiles>,
+}
+
+/// Which files get further copies.
+#[derive(Default)]
+pub(super) struct Copying {
+    look: Option<Look>,
+    due_ns: i64,
+    /// From when on all files may be looked through.
+    all_due_ns: i64,
+    /// As the last look has found them, or this one already has.
+    pub(super) lost: BTreeMap<TapeName, LostFiles>,
+}
+
+impl Copying {
+    /// Files that are being copied.
+    pub(super) fn moves(&self) -> Option<&TapeMoves> {
+        match &self.look.as_ref()?.stage {
+            Stage::Listing => None,
+            Stage::Running(moves) => Some(moves),
+        }
+    }
+
+    pub(super) fn moves_mut(&mut self) -> Option<&mut TapeMoves> {
+        match &mut self.look.as_mut()?.stage {
+            Stage::Listing => None,
+            Stage::Running(moves) => Some(moves),
+        }
+    }
+
+    /// Files that this look has copied, and those that it has found and not copied yet. `None`: there were none.
+    pub(super) fn progress(&self) -> Option<(u64, u64)> {
+        let copied = self.look.as_ref()?.copied_files;
+        let (now_copied, left) = self
+            .moves()
+            .map_or((0, 0), |moves| (moves.moved_files, moves.left_files()));
+        let copied = copied + now_copied;
+        (copied + left > 0).then_some((copied, left))
+    }
+
+    /// What is out of use is looked at now.
+    pub(super) fn hasten(&mut self) {
+        self.due_ns = 0;
+    }
+
+    /// A file has no copy left. It is told at once, and counts for one tape.
+    pub(super) fn note_lost(&mut self, file: LostFile, now_ns: i64) {
+        let Some(look) = &mut self.look else {
+            return;
+        };
+        let tape = file.tape.clone();
+        let is_counted = match &look.current {
+            Some(current) => *current == tape,
+            None => !look.looked.contains(&tape),
+        };
+        if !is_counted {
+            return;
+        }
+        let since_ns = self.lost.get(&tape).map_or(now_ns, |known| known.since_ns);
+        let found = look.lost.entry(tape.clone()).or_insert(LostFiles {
+            since_ns,
+            files: 0,
+            named: Vec::new(),
+        });
+        found.files += 1;
+        if found.named.len() < LOST_NAMED {
+            found.named.push(file);
+        }
+        let known = self.lost.get(&tape).map_or(0, |known| known.files);
+        if known == 0 {
+            log_begin(&found.words(&tape), None);
+        }
+        if found.files > known {
+            self.lost.insert(tape, found.clone());
+        }
+    }
+
+    /// A tape is used again.
+    fn tape_is_back(&mut self, tape: &TapeName) {
+        if let Some(look) = &mut self.look {
+            look.lost.remove(tape);
+        }
+        if let Some(lost) = self.lost.remove(tape) {
+            log_end(&lost.words(tape));
+        }
+    }
+
+    /// What a look has not found again is over.
+    fn tell_ends(&mut self, found: BTreeMap<TapeName, LostFiles>) {
+        let over = self.lost.iter();
+        for (tape, lost) in over.filter(|(tape, _)| !found.contains_key(*tape)) {
+            log_end(&lost.words(tape));
+        }
+        self.lost = found;
+    }
+
+    /// What people should look at, and since when.
+    pub(super) fn incidents(&self) -> impl Iterator<Item = (i64, String)> {
+        let lost = self.lost.iter();
+        lost.map(|(tape, lost)| (lost.since_ns, lost.words(tape)))
+    }
+}
+
+impl TapeLibraries {
+    /// Since when tapes are out of use, or that they are not any more.
+    pub(super) fn note_use_of_tapes(&mut self) -> Vec<LibraryTask> {
+        let live = self.engine.live();
+        let changed = live.tapes.keys().filter_map(|tape| {
+            let is_used = live.is_readable(tape) || live.relabeling.contains(tape);
+            let care = live.care.get(tape);
+            let is_noted = care.is_some_and(|care| care.out_of_use_ns.is_some());
+            match (is_used, is_noted) {
+                (false, false) => Some((tape.clone(), CareStep::OutOfUse)),
+                (true, true) => Some((tape.clone(), CareStep::InUse)),
+                (true, false) | (false, true) => None,
+            }
+        });
+        let changed: Vec<(TapeName, CareStep)> = changed.collect();
+        let mut orders = Vec::new();
+        for (tape, step) in changed {
+            if step == CareStep::InUse {
+                self.care.copying.tape_is_back(&tape);
+            }
+            orders.extend(self.care_step(tape, step));
+        }
+        orders
+    }
+
+    /// Files of tapes that have been out of use for too long, and all files when classes have changed.
+    pub(super) fn begin_look_at_copies(&mut self, now_ns: i64) {
+        let copying = &self.care.copying;
+        if copying.look.is_some() || now_ns < copying.due_ns {
+            return;
+        }
+        let live = self.engine.live();
+        let wait_ns = self.care.config.copies_wait_ns;
+        let lost = live.tapes.iter().filter(|(tape, _)| {
+            let care = live.care.get(*tape);
+            let since_ns = care.and_then(|care| care.out_of_use_ns);
+            since_ns.is_some_and(|since_ns| since_ns.saturating_add(wait_ns) <= now_ns)
+        });
+        let mut places: VecDeque<Place> = lost
+            .map(|(tape, facts)| Place::Tape {
+                tape: tape.clone(),
+                prefix: prefix_of(&facts.library, tape),
+                after: String::new(),
+            })
+            .collect();
+        let classes = words_of(&self.care.classes, self.libraries.len());
+        let is_new = live.compared_classes.as_ref() != Some(&classes);
+        let classes = (is_new && now_ns >= copying.all_due_ns).then_some(classes);
+        places.extend(classes.as_ref().map(|_| Place::All { after: EntryId(0) }));
+        self.care.copying.due_ns = now_ns.saturating_add(LOOK_INTERVAL_NS);
+        self.care.copying.look = Some(Look {
+            places,
+            looked: BTreeSet::new(),
+            current: None,
+            stage: Stage::Running(TapeMoves::new(MoveGoal::Copy, Vec::new())),
+            classes,
+            copied_files: 0,
+            failed_files: 0,
+            lost: BTreeMap::new(),
+        });
+    }
+
+    /// What was found is copied before more is looked for.
+    pub(super) fn go_on_copying(&mut self, now_ns: i64) -> Vec<LibraryTask> {
+        let Some(look) = &mut self.care.copying.look else {
+            return Vec::new();
+        };
+        let Stage::Running(moves) = &look.stage else {
+            return Vec::new();
+        };
+        if !moves.is_done() {
+            return Vec::new();
+        }
+        look.copied_files += moves.moved_files;
+        look.failed_files += moves.failed_files;
+        match look.places.pop_front() {
+            Some(place) => {
+                look.stage = Stage::Listing;
+                look.current = match &place {
+                    Place::Tape { tape, .. } => Some(tape.clone()),
+                    Place::All { .. } => None,
+                };
+                look.looked.extend(look.current.clone());
+                self.find_few_copies(place);
+                Vec::new()
+            }
+            None => self.end_look_at_copies(now_ns),
+        }
+    }
+
+    fn find_few_copies(&self, place: Place) {
+        let live = self.engine.live();
+        let readable = live.tapes.keys().filter(|tape| live.is_readable(tape));
+        let copies = self.care.classes.0.iter().map(|class| class.copies);
+        let test = CopyTest {
+            copies_max: copies.max().unwrap_or(1).max(1) as usize,
+            readable: readable.cloned().collect(),
+        };
+        let (namespace, news) = (Arc::clone(&self.namespace), self.care.sender.clone());
+        let what = "files with too few copies on tape cannot be looked for";
+        blocking(
+            &self.care.sender,
+            move || logged(what, find(&namespace, place, &test, || news.is_closed())),
+            CareNews::FewCopies,
+        );
+    }
+
+    pub(super) fn take_few_copies(&mut self, found: Option<FewCopies>) {
+        let Some(look) = &mut self.care.copying.look else {
+            return;
+        };
+        let Some(FewCopies { files, next }) = found else {
+            // The next look begins anew.
+            self.care.copying.look = None;
+            return;
+        };
+        if let Some(next) = next {
+            look.places.push_front(next);
+        }
+        let files = files.into_iter().map(|file| ListedFile {
+            hint: 0,
+            begin_bytes: 0,
+            file: FileId(file.0),
+            size_bytes: 0,
+        });
+        let moves = TapeMoves::new(MoveGoal::Copy, files.collect());
+        look.stage = Stage::Running(moves);
+    }
+
+    /// The copy of a file on disk, which was to be written to tape, is not the file.
+    pub(super) fn note_damaged(&mut self, file: FileId) {
+        let moves = self.care.copying.moves();
+        if !moves.is_some_and(|moves| moves.holds(file)) {
+            return;
+        }
+        let what = "a file whose copy on disk is damaged cannot be looked up";
+        let found = logged(what, self.namespace.tape_file(EntryId(file.0)));
+        let Some(found) = found.flatten() else {
+            return;
+        };
+        let uris = found.copies.iter();
+        let uris = uris.filter_map(|copy| CopyUri::parse(&copy.uri));
+        let copies: Vec<CopyUri> = uris.collect();
+        let live = self.engine.live();
+        let mut tapes = copies.iter().map(|uri| &uri.copy.tape);
+        let (first, is_readable) = (copies.first(), tapes.any(|tape| live.is_readable(tape)));
+        if let Some(tape) = first.map(|uri| uri.copy.tape.clone())
+            && !is_readable
+        {
+            let path = found.path;
+            let lost = LostFile { file, path, tape };
+            let now_ns = self.now_ns();
+            self.care.copying.note_lost(lost, now_ns);
+        }
+    }
+
+    fn end_look_at_copies(&mut self, now_ns: i64) -> Vec<LibraryTask> {
+        let Some(look) = self.care.copying.look.take() else {
+            return Vec::new();
+        };
+        self.care.copying.tell_ends(look.lost);
+        if look.copied_files > 0 {
+            tracing::info!(
+                files = look.copied_files,
+                "files on tape that had too few copies have further ones"
+            );
+        }
+        let Some(classes) = look.classes else {
+            return Vec::new();
+        };
+        match (look.copied_files, look.failed_files) {
+            (0, 0) => self.input(Input::ClassesCompared(classes)),
+            // Whether all have enough now the next look tells: some may want more than one.
+            (_, 0) => Vec::new(),
+            (_, _) => {
+                self.care.copying.all_due_ns = now_ns.saturating_add(LOOK_AT_ALL_INTERVAL_NS);
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// What classes want of files, where it decides about their copies.
+fn words_of(classes: &ArchiveClasses, libraries: usize) -> String {
+    let mut words = format!("{libraries} libraries");
+    for class in &classes.0 {
+        let (path, copies) = (&class.path, class.copies);
+        let (min, max) = (class.size_min.0, class.size_max.0);
+        let _ = write!(words, "; {copies} of {min} to {max} in {path}");
+    }
+    words
+}
+
+/// The next files that may have too few copies. Blocks.
+fn find(
+    namespace: &Namespace,
+    place: Place,
+    test: &CopyTest,
+    is_over: impl Fn() -> bool,
+) -> Result<FewCopies, NamespaceError> {
+    match place {
+        Place::Tape {
+            tape,
+            prefix,
+            after,
+        } => {
+            let page = namespace.tape_copies_with(&prefix, &after, PAGE_FILES)?;
+            let last = page.last().map(|(_, uri)| uri.clone());
+            let files = page.into_iter().map(|(file, _)| file);
+            Ok(FewCopies {
+                files: files.collect(),
+                next: last.map(|after| Place::Tape {
+                    tape,
+                    prefix,
+                    after,
+                }),
+            })
+        }
+        Place::All { mut after } => {
+            let mut files = BTreeSet::new();
+            loop {
+                let page = namespace.tape_copies(after, PAGE_FILES)?;
+                let Some((last, _)) = page.last() else {
+                    return Ok(FewCopies { files, next: None });
+                };
+                after = *last;
+                let suspects = page.into_iter().filter(|(_, uris)| test.is_suspect(uris));
+                files.extend(suspects.map(|(file, _)| file));
+                if files.len() >= PAGE_FILES || is_over() {
+                    let next = Some(Place::All { after });
+                    return Ok(FewCopies { files, next });
+                }
+                std::thread::sleep(PAGE_PAUSE);
+            }
+        }
+    }
+}
