@@ -281,11 +281,17 @@ fn timeout(asked: &Map<String, Value>) -> Result<Option<Duration>, ApiError> {
 
 fn message(asked: &Map<String, Value>) -> Result<String, ApiError> {
     let message = text(asked, "message")?.unwrap_or_default();
-    match message.len() <= MESSAGE_BYTES_MAX {
-        true => Ok(message.to_owned()),
-        false => Err(bad(format!(
+    if message.len() > MESSAGE_BYTES_MAX {
+        return Err(bad(format!(
             "'message' is longer than {MESSAGE_BYTES_MAX} bytes"
-        ))),
+        )));
+    }
+    // It stands in lines of lists, logs and the audit, and must make no other one.
+    match message.contains(char::is_control) {
+        true => Err(bad(
+            "'message' must be one line of text without control characters",
+        )),
+        false => Ok(message.to_owned()),
     }
 }
 
@@ -305,6 +311,7 @@ fn storage_id(text: &str) -> Result<StorageId, ApiError> {
 }
 
 fn user_name(text: &str) -> Result<UserName, ApiError> {
+    // Subjects of tokens may hold anything, and whoever has such a one can be banned as well.
     match text.len() <= USER_BYTES_MAX {
         true => Ok(UserName::new(text)),
         false => Err(bad(format!(
@@ -368,6 +375,20 @@ mod tests {
             r#"{"allow_submit":"no"}"#,
             Err("'allow_submit' must be true or false"),
         );
+    }
+
+    #[test]
+    fn a_message_is_one_line() {
+        let said = |text: &str| message(&asked(&json!({ "message": text }).to_string()));
+        assert_eq!(
+            said("disks are moved").ok().as_deref(),
+            Some("disks are moved")
+        );
+        for bad in ["x\n2026  /CN=chief", "x\r", "\u{1b}[2J", "\u{85}"] {
+            let why = said(bad).expect_err(bad).problem.message;
+            assert!(why.starts_with("'message' must be one line"), "{why}");
+        }
+        assert!(said(&"x".repeat(MESSAGE_BYTES_MAX + 1)).is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::commands::jobs::{Intent, connect, in_utc};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
+use penstock_model::text::one_line;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,12 +58,14 @@ fn audit_line(row: &AuditRow) -> String {
         (Value::Null, Value::Null) => row.config.clone(),
         (old, new) => differences(old, new),
     };
-    format!(
-        "{}  {}  {}: {what}\n",
+    let text = format!(
+        "{}  {}  {}: {what}",
         in_utc(&row.datetime),
         row.dn,
         row.action
-    )
+    );
+    // Whoever writes a setting must not write another entry with it.
+    format!("{}\n", one_line(&text))
 }
 
 /// What a change was about, and what differed, by the options that set it.
@@ -117,6 +120,37 @@ fn flatten(prefix: &str, value: &Value, into: &mut BTreeMap<String, String>) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn an_entry_is_one_line_whatever_it_holds() {
+        let forged = "x\n2026-11-27T10:00:00Z  /DC=ch/CN=chief  ban user: /CN=mallory";
+        let row = |at: &str, dn: &str, action: &str, config: &str, new: Value| AuditRow {
+            datetime: at.to_owned(),
+            dn: dn.to_owned(),
+            action: action.to_owned(),
+            config: config.to_owned(),
+            old: Value::Null,
+            new,
+        };
+        let ban = json!({"dn": "/CN=x", "message": forged});
+        for row in [
+            row("2026-11-27T09:00:00", "/CN=me", "ban user", "", ban),
+            row(
+                "2026-11-27T09:00:00",
+                "/CN=me",
+                "ban user",
+                forged,
+                Value::Null,
+            ),
+            row("2026-11-27T09:00:00", "/CN=me", forged, "", Value::Null),
+            row("2026-11-27T09:00:00", forged, "ban user", "", Value::Null),
+            row(forged, "/CN=me", "ban user", "", Value::Null),
+        ] {
+            let line = audit_line(&row);
+            assert_eq!(line.lines().count(), 1, "{line}");
+            assert!(line.contains("chief") && line.ends_with('\n'), "{line}");
+        }
+    }
 
     #[test]
     fn a_change_is_told_by_what_differs() {
