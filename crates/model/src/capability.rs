@@ -61,6 +61,20 @@ impl Right {
             .into_iter()
             .find(|right| right.scope_name() == name)
     }
+
+    /// What is left of it where no more than these rights can be granted; `None`: nothing.
+    pub fn within(self, rights: &[Right]) -> Option<Right> {
+        let is_granted = |right: Right| rights.contains(&right);
+        match self {
+            right if is_granted(right) => Some(right),
+            // The greater one of a pair has all of the smaller one.
+            Right::Create if is_granted(Right::Modify) => Some(Right::Create),
+            Right::Poll if is_granted(Right::Stage) => Some(Right::Poll),
+            Right::Modify if is_granted(Right::Create) => Some(Right::Create),
+            Right::Stage if is_granted(Right::Poll) => Some(Right::Poll),
+            Right::Read | Right::Create | Right::Modify | Right::Stage | Right::Poll => None,
+        }
+    }
 }
 
 /// One right on one path and everything below it.
@@ -77,18 +91,7 @@ pub struct Capability {
 impl Capability {
     /// What is left of it where no more than these rights can be granted; `None`: nothing.
     pub fn within(self, rights: &[Right]) -> Option<Capability> {
-        let is_granted = |right: Right| rights.contains(&right);
-        let right = match self.right {
-            right if is_granted(right) => right,
-            // The greater one of a pair has all of the smaller one.
-            Right::Create if is_granted(Right::Modify) => Right::Create,
-            Right::Poll if is_granted(Right::Stage) => Right::Poll,
-            Right::Modify if is_granted(Right::Create) => Right::Create,
-            Right::Stage if is_granted(Right::Poll) => Right::Poll,
-            Right::Read | Right::Create | Right::Modify | Right::Stage | Right::Poll => {
-                return None;
-            }
-        };
+        let right = self.right.within(rights)?;
         Some(Capability { right, ..self })
     }
 }

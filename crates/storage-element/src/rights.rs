@@ -6,7 +6,8 @@ use crate::reserved_names::is_reserved;
 use penstock_decide::Decision;
 use penstock_decide::attenuation::authorize_attenuated;
 use penstock_decide::authorization::{
-    AuthorizationReason, CertificateOwner, Credentials, PathOperation, Verdict, needed_right,
+    AuthorizationReason, CertificateOwner, Credentials, GroupRule, PathOperation, Verdict,
+    needed_right,
 };
 use penstock_model::{Attenuation, Capability, NamespacePath, ProblemCode, Right, Timestamp};
 use penstock_protocol::http1::client::Client;
@@ -187,10 +188,11 @@ impl RequestAuthorizer<'_> {
                 },
             );
         }
+        let rules = self.rules_for(identity, operation, path);
         let held = Credentials {
             capabilities: &identity.capabilities,
             groups: &groups,
-            rules: &self.access.group_rules,
+            rules: &rules,
             owner: match identity.method {
                 Method::Token => None,
                 Method::Certificate => Some(CertificateOwner {
@@ -213,7 +215,45 @@ impl RequestAuthorizer<'_> {
         decision
     }
 
-    /// The issuer, when no scope of its tokens could allow this.
+    /// The rules for groups, with what of their rights the tokens of the issuer can have. Scopes are cut where the token is
+    /// verified; groups get their rights here.
+    fn rules_for(
+        &self,
+        identity: &Identity,
+        operation: &PathOperation,
+        path: &NamespacePath,
+    ) -> Cow<'_, [GroupRule]> {
+        match identity.method {
+            Method::Certificate => Cow::Borrowed(&self.access.group_rules),
+            Method::Token if identity.groups.is_empty() => Cow::Borrowed(&[]),
+            Method::Token => {
+                let limits = paths_of(operation, path).map(|path| self.rights_at(identity, path));
+                let limits: Vec<Vec<Right>> = limits.collect();
+                let limited = |right: &Right| {
+                    let mut limits = limits.iter();
+                    limits.try_fold(*right, |right, limit| right.within(limit))
+                };
+                let rules = self.access.group_rules.iter();
+                let rules = rules.map(|rule| GroupRule {
+                    rights: rule.rights.iter().filter_map(limited).collect(),
+                    ..rule.clone()
+                });
+                rules.collect()
+            }
+        }
+    }
+
+    /// What tokens of the issuer can allow at most at this path.
+    fn rights_at(&self, identity: &Identity, path: &NamespacePath) -> Vec<Right> {
+        let listed = issuers(self.access, self.own_issuer);
+        let listed = listed
+            .filter(|trusted| trusted.issuer == identity.issuer && path.is_within(&trusted.prefix));
+        listed
+            .flat_map(|trusted| trusted.rights.iter().copied())
+            .collect()
+    }
+
+    /// The issuer, when no token of it could allow this.
     fn issuer_without(&self, right: Right, issuer: &str) -> Option<&TrustedIssuerConfig> {
         let mut listed = issuers(self.access, self.own_issuer);
         let can_allow = |trusted: &TrustedIssuerConfig| {
@@ -289,10 +329,18 @@ impl RequestAuthorizer<'_> {
             .map(|trusted| &trusted.prefix)
             .collect();
         let outside = |path: &&NamespacePath| !prefixes.iter().any(|prefix| path.is_within(prefix));
-        let to = match operation {
-            PathOperation::Rename { to } => Some(to),
-            _ => None,
-        };
-        std::iter::once(path).chain(to).find(outside)
+        paths_of(operation, path).find(outside)
     }
+}
+
+/// All paths that an operation concerns.
+fn paths_of<'p>(
+    operation: &'p PathOperation,
+    path: &'p NamespacePath,
+) -> impl Iterator<Item = &'p NamespacePath> {
+    let to = match operation {
+        PathOperation::Rename { to } => Some(to),
+        _ => None,
+    };
+    std::iter::once(path).chain(to)
 }

@@ -214,6 +214,49 @@ async fn a_group_counts_only_where_its_issuer_may_speak_for_the_vo() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_of_an_issuer_bound_what_groups_of_its_tokens_may_do() {
+    for (rights, put, replace, get, delete) in [
+        (Right::ALL.to_vec(), 201, 204, 200, 204),
+        (vec![Right::Read, Right::Create], 201, 403, 200, 403),
+        (vec![Right::Modify], 201, 204, 403, 204),
+        (vec![Right::Read], 403, 403, 200, 403),
+        (vec![Right::Poll], 403, 403, 403, 403),
+    ] {
+        let site = Site::new().await;
+        site.put("/data/f", b"x").await;
+        let site = site
+            .reopen(|config| {
+                let trust = &mut config.issuer.as_mut().expect("an issuer").trust;
+                trust.vos = IssuerVos::One(VoName::new("dteam"));
+                trust.rights.clone_from(&rights);
+                config.access.group_rules = vec![GroupRule {
+                    group: "/dteam".to_owned(),
+                    path: path("/data"),
+                    rights: vec![Right::Read, Right::Create, Right::Modify],
+                }];
+            })
+            .await;
+        let token = site.token_with(|claims| {
+            claims.scope = "openid".to_owned();
+            claims.wlcg_groups = vec!["/dteam".to_owned()];
+        });
+        let ask = async |method: &str, path: &str| {
+            let answer = site.send_as(&token, method, path, &[], b"x").await;
+            (answer.status, answer.text())
+        };
+        for (method, path, expected) in [
+            ("PUT", "/data/new", put),
+            ("GET", "/data/f", get),
+            ("PUT", "/data/f", replace),
+            ("DELETE", "/data/f", delete),
+        ] {
+            let (status, text) = ask(method, path).await;
+            assert_eq!(status, expected, "{rights:?}: {method} {path}: {text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_creator_renames_own_files_and_no_others() {
     let site = Site::new().await;
