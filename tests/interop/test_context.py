@@ -8,7 +8,10 @@ import subprocess
 
 import pytest
 
+from .fault_server import FaultServer
+
 COMMANDS_MIN = 40
+OTHER_HOST = "127.0.36.21"
 
 
 @pytest.fixture
@@ -70,6 +73,40 @@ def test_a_context_of_a_site_elsewhere_brings_its_token(penstock, grid, tmp_path
     penstock("context", "add", "remote", *words)
     assert isinstance(penstock("list", "--context", "remote", json_output=True), (list, dict))
     penstock("list", "--context", "remote", "--token", "garbage", exit_code=3)
+
+
+def test_the_token_of_a_context_goes_to_no_other_server(binary, penstock, grid, fault_ca, tmp_path):
+    token, certificates = tmp_path / "token", tmp_path / "certificates"
+    token.write_text(grid.token)
+    shutil.copytree(grid.here.certificates, certificates)
+    (certificates / "faulty.pem").write_bytes(fault_ca.certificate.read_bytes())
+    other = FaultServer(OTHER_HOST, fault_ca)
+    context = ["--service", grid.here.service, "--token-file", token, "--capath", certificates, "--use"]
+    penstock("context", "add", "remote", *context)
+
+    def sent_by(*words):
+        """What a command says, and the tokens that it has shown the other server."""
+        other.seen.clear()
+        line = [binary, *words]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home")}
+        done = subprocess.run(list(map(str, line)), env=environment, capture_output=True, text=True, timeout=60)
+        assert other.seen, done.stdout + done.stderr
+        return done.stderr, {seen.headers.get("Authorization") for seen in other.seen}
+
+    commands = [["ls", f"{other.url}/x"], ["copy", f"{other.url}/x", tmp_path / "x"], ["list", "--service", other.url]]
+    try:
+        for words in commands:
+            told, tokens = sent_by(*words)
+            assert tokens == {None} and "is no server of the context" in told, words
+        # As long as nobody has typed it, or said so once.
+        for words in commands:
+            assert sent_by(*words, "--token-file", token)[1] == {f"Bearer {grid.token}"}, words
+        penstock("context", "add", "remote", *context, "--token-for", other.url)
+        for words in commands:
+            assert sent_by(*words)[1] == {f"Bearer {grid.token}"}, words
+    finally:
+        other.close()
+    penstock("context", "add", "nowhere", "--token-file", token, exit_code=2)
 
 
 def test_a_broken_file_is_told_with_its_name(penstock, tmp_path, grid):

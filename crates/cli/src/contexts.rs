@@ -3,7 +3,7 @@
 //! What is typed outranks everything. Then count, the first of them alone: the context that `--context` names, the directory in
 //! PENSTOCK_DIR, the context in use (`penstock context use`).
 
-use crate::environment::Environment;
+use crate::environment::{ContextToken, Environment};
 use crate::exit::CommandError;
 use clap::builder::ArgPredicate;
 use clap::{Command, Id};
@@ -32,15 +32,33 @@ pub struct Context {
     /// Its storage door.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub door: Option<Url>,
-    /// A file with a token.
+    /// A file with a token, which goes to the service, to the door and to `token_for`, and nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
+    /// Other servers that get the token.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub token_for: Vec<Url>,
     /// A hashed directory of CA certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capath: Option<PathBuf>,
 }
 
 impl Context {
+    /// The servers that get its token.
+    pub fn token_servers(&self) -> Vec<Url> {
+        let own = [&self.service, &self.door].into_iter().flatten();
+        own.chain(&self.token_for).cloned().collect()
+    }
+
+    /// Its token, which is no value of an option: what is typed goes to every server of a command, and this does not.
+    fn token(&self) -> Option<ContextToken> {
+        Some(ContextToken {
+            file: self.token_file.clone()?,
+            dir: self.dir.clone(),
+            servers: self.token_servers(),
+        })
+    }
+
     /// Values of options, by their ids.
     fn values(&self) -> Vec<(&'static str, OsString)> {
         let path = |path: &Option<PathBuf>| path.clone().map(OsString::from);
@@ -49,7 +67,6 @@ impl Context {
             ("dir", path(&self.dir)),
             ("service", url(&self.service)),
             ("door", url(&self.door)),
-            ("token_file", path(&self.token_file)),
             ("capath", path(&self.capath)),
         ];
         let all = all.into_iter();
@@ -146,17 +163,33 @@ impl Contexts {
 
 /// Values of options that are not typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Defaults(Vec<(&'static str, OsString)>);
+pub struct Defaults {
+    values: Vec<(&'static str, OsString)>,
+    /// Of the context that counts.
+    pub token: Option<ContextToken>,
+}
+
+impl From<&Context> for Defaults {
+    fn from(context: &Context) -> Defaults {
+        Defaults {
+            values: context.values(),
+            token: context.token(),
+        }
+    }
+}
 
 impl Defaults {
     /// Those that count for this command line.
     pub fn of(words: &[OsString], environment: &Environment) -> Result<Defaults, CommandError> {
         if let Some(name) = typed_context(words) {
             let contexts = Contexts::load(&Contexts::file(environment)?)?;
-            return Ok(Defaults(contexts.named(&name)?.values()));
+            return Ok(Defaults::from(contexts.named(&name)?));
         }
         if let Some(dir) = &environment.site_directory {
-            return Ok(Defaults(vec![("dir", dir.clone().into())]));
+            return Ok(Defaults {
+                values: vec![("dir", dir.clone().into())],
+                token: None,
+            });
         }
         // The service starts those, with an environment of its own.
         let is_agent = words.get(1).is_some_and(|word| word == "gfal-agent");
@@ -165,18 +198,18 @@ impl Defaults {
         }
         let contexts = Contexts::load(&Contexts::file(environment)?)?;
         match &contexts.current {
-            Some(name) => Ok(Defaults(contexts.named(name)?.values())),
+            Some(name) => Ok(Defaults::from(contexts.named(name)?)),
             None => Ok(Defaults::default()),
         }
     }
 
     /// A command whose options have these values where nothing is typed that they would contradict.
     pub fn apply(&self, command: Command) -> Command {
-        if self.0.is_empty() || WITHOUT_DEFAULTS.contains(&command.get_name()) {
+        if self.values.is_empty() || WITHOUT_DEFAULTS.contains(&command.get_name()) {
             return command;
         }
         let mut command = command;
-        for (id, value) in &self.0 {
+        for (id, value) in &self.values {
             let Some(unless) = contradicting(&command, id) else {
                 continue;
             };
@@ -346,13 +379,36 @@ mod tests {
         check("penstock backup --verify f", &["dir: None", "verify: Some"]);
         check("penstock backup --to f", &["dir: Some(\"/a\")"]);
         let remote = "penstock status x --context remote";
-        check(remote, &["dir: None", "token_file: Some(\"/t\")", "fts"]);
-        check(&format!("{remote} --token t"), &["token_file: None"]);
+        check(remote, &["dir: None", "token_file: None", "fts"]);
         let elsewhere = format!("{remote} --dir /c");
-        check(
-            &elsewhere,
-            &["service: None", "token_file: None", "dir: Some(\"/c\")"],
+        check(&elsewhere, &["service: None", "dir: Some(\"/c\")"]);
+    }
+
+    #[test]
+    fn the_token_of_a_context_is_for_its_own_servers() {
+        let home = tempfile::tempdir().expect("a directory");
+        let none = environment(home.path(), None);
+        let file = Contexts::file(&none).expect("a place");
+        let mut all = contexts();
+        let remote = all.all.get_mut("remote").expect("there");
+        remote.token_for = vec![Url::parse("https://se:8443").expect("a URL")];
+        all.save(&file).expect("saved");
+        let of = |text: &str, environment: &Environment| {
+            let defaults = Defaults::of(&words(text), environment).expect("read");
+            let token = defaults.token;
+            token.map(|token| {
+                let servers = token.servers.iter().map(Url::as_str);
+                (token.file.clone(), servers.collect::<Vec<_>>().join(" "))
+            })
+        };
+        let servers = "https://fts:8446/ https://se:8443/".to_owned();
+        assert_eq!(
+            of("penstock list --context remote", &none),
+            Some(("/t".into(), servers))
         );
+        assert_eq!(of("penstock list", &none), None, "that in use has none");
+        let with = environment(home.path(), Some("/env"));
+        assert_eq!(of("penstock list", &with), None);
     }
 
     #[test]

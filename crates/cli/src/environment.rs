@@ -1,6 +1,7 @@
 //! The one place that reads the process environment. Everything else is handed the part that it needs.
 
 use std::path::PathBuf;
+use url::Url;
 
 /// What the environment says that matters to commands.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +30,19 @@ pub struct Environment {
     pub temporary: PathBuf,
     /// The numeric user id.
     pub uid: u32,
+    /// The token of the context that counts, found by what is typed and by the rest.
+    pub context_token: Option<ContextToken>,
+}
+
+/// The token of a context: nobody has typed it, so it goes only where the context says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextToken {
+    /// Where it is.
+    pub file: PathBuf,
+    /// The directory of the context: beside another one that is typed the token does not count.
+    pub dir: Option<PathBuf>,
+    /// Who gets it.
+    pub servers: Vec<Url>,
 }
 
 impl Environment {
@@ -69,6 +83,7 @@ impl Environment {
                 }),
             temporary: std::env::temp_dir(),
             uid: rustix::process::getuid().as_raw(),
+            context_token: None,
         }
     }
 }

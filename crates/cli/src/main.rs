@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let environment = Environment::read();
+    let mut environment = Environment::read();
     let words: Vec<OsString> = std::env::args_os().collect();
     let defaults = match Defaults::of(&words, &environment) {
         Ok(defaults) => defaults,
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
             return fail(why, Output { json });
         }
     };
+    environment.context_token.clone_from(&defaults.token);
     let read = defaults.apply(args::command()).try_get_matches_from(words);
     let arguments = match read.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,

@@ -12,7 +12,10 @@ pub enum ContextCommand {
     /// Add or change a context.
     #[command(
         after_help = "Examples:\n  penstock context add cern --dir /srv/cern\n  \
-        penstock context add lyon --service https://fts.in2p3.fr:8446 --token-file ~/.lyon.token --use"
+        penstock context add lyon --service https://fts.in2p3.fr:8446 --token-file ~/.lyon.token --use\n  \
+        penstock context add lyon --service https://fts.in2p3.fr:8446 --token-file ~/.lyon.token \\\n      \
+        --token-for https://se.in2p3.fr:8443\n\n\
+        The token goes to the service, to the door and to the servers given with --token-for, and to no other server."
     )]
     Add(Box<ContextAddArgs>),
     /// List the contexts. The one in use has a '*'.
@@ -43,6 +46,9 @@ pub struct ContextAddArgs {
     /// A file with the token for the service and the door.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Another server that gets the token, such as a storage element; repeat it for more.
+    #[arg(long, value_name = "URL", value_parser = parse_url, requires = "token_file")]
+    pub token_for: Vec<Url>,
     /// A hashed directory of CA certificates.
     #[arg(long, value_name = "DIR")]
     pub capath: Option<PathBuf>,

@@ -4,8 +4,9 @@
 //! while the command runs. Only what a transfer service keeps for a job lives for hours.
 
 use crate::args::{AccessArgs, DoorArgs};
-use crate::environment::Environment;
+use crate::environment::{ContextToken, Environment};
 use crate::exit::CommandError;
+use crate::output::Output;
 use crate::site::config::in_url;
 use crate::site::directory::SiteDirectory;
 use crate::site::issuer::{Grant, SiteIssuer};
@@ -19,7 +20,7 @@ use penstock_protocol::tls::ClientTls;
 use penstock_protocol::token::ADMIN_SCOPE;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -127,8 +128,51 @@ pub struct Access {
 #[derive(Clone)]
 enum Credential {
     Given(String),
+    /// Nobody has typed it, so that no server gets it that was typed only.
+    OfContext(Arc<TokenOfContext>),
     Minted(Arc<Minter>),
     Anonymous,
+}
+
+/// The token of a context, and who gets it.
+struct TokenOfContext {
+    token: String,
+    servers: BTreeMap<Server, Vec<String>>,
+    /// Others of which it was said that they do not.
+    said: Mutex<BTreeSet<String>>,
+}
+
+impl TokenOfContext {
+    fn of(found: &ContextToken) -> Result<TokenOfContext, CommandError> {
+        let servers = found.servers.iter();
+        let servers = servers.map(|url| (Server::of(url), audiences_of(url)));
+        Ok(TokenOfContext {
+            token: bearer_token(&read_token(&found.file)?, &found.file.display().to_string())?,
+            servers: servers.collect(),
+            said: Mutex::default(),
+        })
+    }
+
+    fn at(&self, server: &Server) -> Option<&str> {
+        self.token_if(self.servers.contains_key(server), &server.0)
+    }
+
+    /// For a server that is known by its names alone.
+    fn for_audiences(&self, audiences: &[String]) -> Option<&str> {
+        let is_own = self.servers.values().any(|known| known == audiences);
+        self.token_if(is_own, audiences.first().map_or("", String::as_str))
+    }
+
+    /// Says once of each server that it does not get it.
+    fn token_if(&self, is_own: bool, server: &str) -> Option<&str> {
+        if !is_own && self.said.lock().insert(server.to_owned()) {
+            Output::error(&format!(
+                "{server} is no server of the context, so the context's token is not sent there; if it should be, type \
+                 --token-file, or add the server to the context with --token-for"
+            ));
+        }
+        is_own.then_some(self.token.as_str())
+    }
 }
 
 struct Minter {
@@ -165,7 +209,12 @@ impl Server {
     /// The one that a URL leads to.
     pub fn of(url: &Url) -> Server {
         let host = url.host_str().unwrap_or_default().to_ascii_lowercase();
-        let port = url.port_or_known_default().unwrap_or_default();
+        let usual = match url.scheme() {
+            "davs" => Some(443),
+            "dav" => Some(80),
+            _ => url.port_or_known_default(),
+        };
+        let port = url.port().or(usual).unwrap_or_default();
         Server(format!("{host}:{port}"))
     }
 }
@@ -258,6 +307,9 @@ impl Access {
     pub fn job_token(&self, need: &Need) -> Result<Option<String>, CommandError> {
         match &self.credential {
             Credential::Given(token) => Ok(Some(token.clone())),
+            Credential::OfContext(found) => {
+                Ok(found.for_audiences(&need.audiences).map(str::to_owned))
+            }
             Credential::Anonymous => Ok(None),
             Credential::Minted(minter) => minter.mint(need, JOB_LIFETIME).map(Some),
         }
@@ -287,7 +339,11 @@ impl Credentials for Wallet {
             (Credential::Anonymous, _) | (Credential::Minted(_), None) => {
                 Ok(ShownCredentials::Nothing)
             }
+            (Credential::OfContext(found), _) if found.at(&server).is_none() => {
+                Ok(ShownCredentials::Nothing)
+            }
             _ if withheld => Ok(ShownCredentials::Withheld),
+            (Credential::OfContext(found), _) => Ok(ShownCredentials::Token(found.token.clone())),
             (Credential::Given(token), _) => Ok(ShownCredentials::Token(token.clone())),
             (Credential::Minted(minter), Some(need)) => {
                 let mut kept = self.kept.lock();
@@ -338,6 +394,11 @@ fn find_credential(
     }
     if let Some(path) = &args.token_file {
         return given(&read_token(path)?, &path.display().to_string());
+    }
+    if let Some(found) = &environment.context_token
+        && (args.dir.is_none() || args.dir == found.dir)
+    {
+        return Ok(Credential::OfContext(Arc::new(TokenOfContext::of(found)?)));
     }
     if let Some(dir) = &args.dir {
         let subject = environment.subject();
@@ -441,11 +502,15 @@ fn doubtful(path: &Path, why: &str) -> CommandError {
 }
 
 fn given(text: &str, origin: &str) -> Result<Credential, CommandError> {
+    bearer_token(text, origin).map(Credential::Given)
+}
+
+fn bearer_token(text: &str, origin: &str) -> Result<String, CommandError> {
     let token = text.trim();
     // RFC 6750 §2.1: the characters of a bearer token. Anything else would end or split the header.
     let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     match !token.is_empty() && token.bytes().all(valid) {
-        true => Ok(Credential::Given(token.to_owned())),
+        true => Ok(token.to_owned()),
         false => Err(CommandError::Usage(format!(
             "{origin} does not contain a bearer token"
         ))),
@@ -462,7 +527,7 @@ mod tests {
         match discover_token(environment) {
             Ok(Credential::Given(token)) => token,
             Ok(Credential::Anonymous) => "none".into(),
-            Ok(Credential::Minted(_)) => "minted".into(),
+            Ok(Credential::OfContext(_) | Credential::Minted(_)) => "another".into(),
             Err(why) => why.to_string(),
         }
     }
@@ -559,6 +624,65 @@ mod tests {
             "http://se/f",
             "Nothing",
         );
+    }
+
+    #[test]
+    fn the_token_of_a_context_goes_to_its_servers_only() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("token");
+        write_private(&file, "secret\n");
+        let url = |text: &str| Url::parse(text).expect("a URL");
+        let environment = Environment {
+            context_token: Some(ContextToken {
+                file,
+                dir: None,
+                servers: vec![url("https://FTS.org:8446"), url("https://se.org")],
+            }),
+            uid: 4_000_000_001,
+            ..Environment::default()
+        };
+        let access = |args: &AccessArgs| find_credential(args, &environment).expect("found");
+        let found = access(&AccessArgs::default());
+        let shown = |credential: &Credential, at: &str| {
+            let shown = wallet(credential.clone(), false).at(&url(at));
+            format!("{:?}", shown.expect("known"))
+        };
+        for own in [
+            "https://fts.org:8446/jobs",
+            "https://se.org/f",
+            "davs://se.org:443/f",
+        ] {
+            assert_eq!(shown(&found, own), "Token", "{own}");
+        }
+        for other in [
+            "https://evil.org:8446",
+            "https://fts.org:8447",
+            "https://fts.org",
+            "https://se.org.evil.org",
+            "http://se.org/f",
+        ] {
+            assert_eq!(shown(&found, other), "Nothing", "{other}");
+        }
+        let job_token = |at: &str| {
+            let access = Access {
+                client: Client::new(ClientConfig::new(ClientTls::system().expect("loaded"))),
+                credential: found.clone(),
+                over_http: false,
+            };
+            let need = Need {
+                scope: "storage.read:/".to_owned(),
+                audiences: audiences_of(&url(at)),
+            };
+            access.job_token(&need).expect("looked")
+        };
+        assert_eq!(job_token("https://se.org/f").as_deref(), Some("secret"));
+        assert_eq!(job_token("https://evil.org/f"), None);
+        // What is typed goes wherever the command goes.
+        let typed = AccessArgs {
+            token: Some("typed".to_owned()),
+            ..AccessArgs::default()
+        };
+        assert_eq!(shown(&access(&typed), "https://evil.org/f"), "Token");
     }
 
     #[test]

@@ -80,11 +80,18 @@ fn add(contexts: &mut Contexts, args: ContextAddArgs) -> Result<String, CommandE
         service: args.service,
         door: args.door,
         token_file: absolute(args.token_file)?,
+        token_for: args.token_for,
         capath: absolute(args.capath)?,
     };
     if context == Context::default() {
         return Err(CommandError::Usage(
             "a context needs at least --dir, or --service and --token-file".to_owned(),
+        ));
+    }
+    if context.token_file.is_some() && context.token_servers().is_empty() {
+        return Err(CommandError::Usage(
+            "the token of a context goes only to the servers of the context: give --service, --door or --token-for as well"
+                .to_owned(),
         ));
     }
     if let Some(dir) = &context.dir
