@@ -40,8 +40,8 @@ class FaultCa:
             str(self.certificate),
         )
 
-    def issue(self, host):
-        """A certificate for an address or a name; gives back the files of certificate and key."""
+    def issue(self, host, subject=None):
+        """A certificate for an address or a name; gives back the files of certificate and key. `subject`: of somebody else."""
         certificate, key = self.directory / f"{host}.pem", self.directory / f"{host}.key"
         request, extensions = self.directory / f"{host}.csr", self.directory / f"{host}.ext"
         kind = "IP" if re.fullmatch(r"[0-9.]+|.*:.*", host) else "DNS"
@@ -52,7 +52,7 @@ class FaultCa:
             "rsa:2048",
             "-nodes",
             "-subj",
-            f"/CN={host}",
+            subject or f"/CN={host}",
             "-keyout",
             str(key),
             "-out",
@@ -94,13 +94,13 @@ class Seen:
 class FaultServer:
     """One server. `answers[(method, path)]`, a function of the exchange, replaces what it would do itself."""
 
-    def __init__(self, host, ca=None):
+    def __init__(self, host, ca=None, subject=None):
         self.host = host
         self.files = {}
         self.answers = {}
         self.seen = []
         self.released = threading.Event()
-        self.http = TlsServer((host, 0), handler_of(self), ca and context_of(ca.issue(host)))
+        self.http = TlsServer((host, 0), handler_of(self), ca and context_of(ca.issue(host, subject)))
         self.url = f"{'https' if ca else 'http'}://{host}:{self.http.server_port}"
         self.thread = threading.Thread(
             target=self.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True

@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+import requests
 
 from .clients import content
 from .fault_server import FaultServer
@@ -120,7 +121,8 @@ def test_without_rights_tokens_of_the_other_site_allow_nothing(make, tmp_path):
     add(a, b)
     run(a, "ls", f"{b.door}/set/", exit_code=3)
     told = add(b, a, "--rights", "read", "--prefix", "/")
-    assert (told["rights"], told["vo"], told["prefix"]) == ("read", "a", "/")
+    # A VO that the other site cannot choose by its name alone.
+    assert (told["rights"], told["vo"], told["prefix"]) == ("read", f"a@{a.host}", "/")
     assert "part0" in run(a, "ls", f"{b.door}/set/", as_json=False)
     file = tmp_path / "file"
     file.write_bytes(b"new")
@@ -198,7 +200,7 @@ def test_nothing_changes_without_a_yes_a_fingerprint_or_an_answer(make):
     assert fingerprint(b) in shown and "is trusted now" in shown
     assert f"penstock trust add {a.door} --fingerprint {fingerprint(a)}" in shown
     [site] = run(a, "trust", "list")["sites"]
-    assert (site["rights"], site["prefix"], site["vo"]) == ("read", "/data", "b")
+    assert (site["rights"], site["prefix"], site["vo"]) == ("read", "/data", f"b@{b.host}")
 
 
 def answered(site, words, answers):
@@ -244,7 +246,6 @@ def document(server, fault_ca, **changes):
         "hosts": [server.host],
         "storage": {"port": port},
         "authorities": [fault_ca.certificate.read_text()],
-        "host_subject": f"/CN={server.host}",
         **changes,
     }
 
@@ -340,6 +341,142 @@ class Twin:
         self.issue = FaultCa.issue.__get__(self)
 
 
+@pytest.fixture
+def serve():
+    """Starts hostile servers, and ends them after the test."""
+    made = []
+
+    def serve(*words, **options):
+        made.append(FaultServer(*words, **options))
+        return made[-1]
+
+    yield serve
+    for server in made:
+        server.close()
+
+
+def sha256_of(certificate):
+    line = ["openssl", "x509", "-noout", "-fingerprint", "-sha256", "-in", str(certificate)]
+    return subprocess.run(line, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def status_of_put(site, path, credential):
+    """What the door answers to somebody with this certificate and key."""
+    session = requests.Session()
+    session.trust_env = False
+    session.verify, session.cert = str(site.certificates), tuple(map(str, credential))
+    return session.put(site.door + path, data=b"x", timeout=60).status_code
+
+
+BOB = "/DC=ch/DC=cern/OU=Users/CN=bob"
+
+
+def rule_for(subject):
+    return f'[[storage.user]]\ndn = "{subject}"\npath = "/"\nrights = ["read", "create", "modify"]\n'
+
+
+def test_another_site_cannot_be_a_user_of_this_one(make, serve, fault_ca):
+    """Whatever its document and its certificate say: its authority may sign for the host that was typed."""
+    a = make("a")
+    a.append(rule_for(BOB))
+    a.start()
+    before = snapshot(a)
+    words = ["--fingerprint", sha256_of(fault_ca.certificate)]
+    as_bob = fault_ca.issue("bob", BOB)
+    # The certificate that it shows is bob's.
+    hostile = serve(HOSTILE_HOST, fault_ca, subject=BOB)
+    tells(hostile, document(hostile, fault_ca))
+    told = run(a, "trust", "add", hostile.url, *words, exit_code=6)
+    assert f"does not end with CN={HOSTILE_HOST}" in told["error"] and snapshot(a) == before
+    # Its own, of a host for which there is a rule already.
+    a.append(rule_for(f"/CN={HOSTILE_HOST}"))
+    before = snapshot(a)
+    hostile = serve(HOSTILE_HOST, fault_ca)
+    tells(hostile, document(hostile, fault_ca))
+    told = run(a, "trust", "add", hostile.url, *words, exit_code=6)
+    assert "storage.user" in told["error"] and snapshot(a) == before
+    # Its own, with a lie in the document.
+    hostile = serve(HOSTS["c"], fault_ca)
+    tells(hostile, document(hostile, fault_ca, host_subject=BOB))
+    run(a, "trust", "add", hostile.url, *words)
+    [policy] = [path.read_text() for path in a.certificates.glob("*.signing_policy") if "Faulty CA" in path.read_text()]
+    assert f"'\"/CN={hostile.host}\"'" in policy and "bob" not in policy
+    assert status_of_put(a, "/as-bob", as_bob) in (401, 403)
+
+
+@pytest.mark.parametrize("organisation", ["?", "[a-z]", "*"])
+def test_the_name_of_an_authority_is_no_pattern(make, serve, tmp_path, organisation):
+    a = make("a")
+    [own] = run(a, "trust", "show")["authorities"]
+    site = own["subject"].removeprefix("/DC=penstock/O=").split("/")[0]
+    alice = f"/DC=penstock/O={site}/CN=alice"
+    a.append(rule_for(alice))
+    a.start()
+    twin = twin_of(f"/DC=penstock/O={organisation}{site[1:]}/CN=x CA", tmp_path / "twin")
+    hostile = serve(HOSTILE_HOST, twin)
+    tells(hostile, document(hostile, twin))
+    run(a, "trust", "add", hostile.url, "--fingerprint", sha256_of(twin.certificate))
+    assert status_of_put(a, "/as-alice", twin.issue("alice", alice)) in (401, 403)
+
+
+def test_a_policy_that_was_left_counts_for_nobody_new(make, hostile, fault_ca):
+    a = make("a").start()
+    tells(hostile, document(hostile, fault_ca))
+    run(a, "trust", "add", hostile.url, "--yes")
+    [policy] = [path for path in a.certificates.glob("*.signing_policy") if "Faulty CA" in path.read_text()]
+    run(a, "trust", "remove", "hostile")
+    policy.write_text("access_id_CA X509 '/CN=Faulty CA'\npos_rights globus CA:sign\ncond_subjects globus '\"*\"'\n")
+    before = snapshot(a)
+    told = run(a, "trust", "add", hostile.url, "--yes", exit_code=6)
+    assert str(policy) in told["error"] and snapshot(a) == before
+
+
+def test_a_name_leads_to_nothing_inside_that_nobody_has_typed(make, serve, fault_ca):
+    """`localhost` stands for a name whose owner has it lead to this machine."""
+    a = make("a").start()
+    before = snapshot(a)
+    hostile = serve("localhost", fault_ca)
+    port = int(hostile.url.rsplit(":", 1)[1])
+    tells(hostile, document(hostile, fault_ca, storage={"port": port, "plain_port": 6379}))
+    for words in (["--yes"], ["--fingerprint", sha256_of(fault_ca.certificate)]):
+        told = run(a, "trust", "add", hostile.url, *words, exit_code=2)
+        assert f"--private-address 127.0.0.1:{port}" in told["error"] and snapshot(a) == before
+    typed = ["--private-address", f"127.0.0.1:{port}"]
+    told = run(a, "trust", "add", hostile.url, "--yes", *typed)
+    assert told["private_addresses"] == [f"127.0.0.1:{port}"]
+    assert told["servers"] == [f"localhost:{port}"] and "6379" not in config_of(a)
+    # Again without a word about it changes nothing.
+    assert run(a, "trust", "add", hostile.url, "--yes")["changed"] is False
+    told = run(a, "trust", "add", hostile.url, "--yes", "--plain")
+    assert "http://localhost:6379" in told["servers"] and "127.0.0.1:6379" not in told["private_addresses"]
+    assert any("127.0.0.1:6379" in warning for warning in told["warnings"])
+
+
+def test_what_stays_of_a_removed_site_is_told(make, hostile, fault_ca):
+    a, b = make("a").start(), make("b").start()
+    vo = ["--vo", f"b@{b.host}"]
+    a.append(f'[[trust.issuer]]\nissuer = "{b.door}"\nprefix = "/"\nvo = "{vo[1]}"\nrights = ["read"]\n')
+    add(a, b, "--rights", "read", "--prefix", "/", *vo)
+    # No other site takes over what belongs to it.
+    before = snapshot(a)
+    [own] = b.directory.glob("ca/ca.pem")
+    authorities = [fault_ca.certificate.read_text(), own.read_text()]
+    tells(hostile, document(hostile, fault_ca, authorities=authorities, hosts=[hostile.host, b.host]))
+    told = run(a, "trust", "add", hostile.url, "--yes", exit_code=6)
+    assert "belongs to the site 'b'" in told["error"] and snapshot(a) == before
+    told = run(a, "trust", "add", b.service, "--yes", "--name", "again", exit_code=6)
+    assert "belongs to the site 'b'" in told["error"] and snapshot(a) == before
+    # Nor its hosts.
+    tells(hostile, document(hostile, fault_ca, hosts=[hostile.host, b.host]))
+    told = run(a, "trust", "add", hostile.url, "--yes")
+    assert told["hosts_left_out"] == [b.host]
+    told = run(a, "trust", "remove", "b", exit_code=6)
+    [stays] = told["report"]["staying"]
+    assert (stays["kind"], stays["value"], stays["needed_by"]) == ("issuer", b.door, [])
+    assert "still trusted" in told["error"] and b.door in config_of(a)
+    assert f"{b.host}:{b.base}" not in [server for one in run(a, "trust", "list", "--offline")["sites"] for server in one["servers"]]
+
+
 def test_a_site_that_sends_forever_is_given_up(make, hostile):
     a = make("a").start()
     stop = threading.Event()
@@ -371,8 +508,11 @@ def test_a_change_that_would_break_the_configuration_is_not_put_in_place(make):
     before = snapshot(a)
     refused = add(a, b, "--rights", "read", "--prefix", "/", "--vo", "no~vo", exit_code=2)
     assert "nothing was changed" in refused["error"]
-    refused = add(a, b, "--rights", "read", "--prefix", "/", "--name", "a", exit_code=2)
-    assert "--vo" in refused["error"]
+    # The VO of a site that is given by hand, and that of another one, are those of somebody here.
+    a.append(f'[[trust.issuer]]\nissuer = "https://idp.example.org"\nvo = "b@{b.host}"\n')
+    before = snapshot(a)
+    refused = add(a, b, "--rights", "read", "--prefix", "/", exit_code=2)
+    assert "--vo" in refused["error"] and snapshot(a) == before
     # What somebody wrote by hand says what it says, and stays.
     a.append(f'[[trust.issuer]]\nissuer = "{b.door}"\nprefix = "/by-hand"\nvo = "hand"\n')
     by_hand = snapshot(a)

@@ -43,6 +43,9 @@ pub enum CommandError {
     /// Another site answered than was trusted, or than its fingerprint says.
     #[error("{0}")]
     OtherSite(String),
+    /// A site was removed, and its token issuer or an authority of it is trusted all the same.
+    #[error("{0}")]
+    StillTrusted(String),
     /// `fsck` found differences that are still there, `account published` figures that cannot be true, or `account reconcile`
     /// a residue, and has named them.
     #[error("differences were found")]
@@ -143,7 +146,9 @@ impl CommandError {
             CommandError::NotInRecord(_) => ProblemCode::ResourceNotFound,
             CommandError::Unreachable(_) => ProblemCode::PeerMalformed,
             CommandError::Verification(_) => ProblemCode::ChecksumMismatch,
-            CommandError::OtherSite(_) | CommandError::Differs => ProblemCode::ConsistencyBroken,
+            CommandError::OtherSite(_) | CommandError::StillTrusted(_) | CommandError::Differs => {
+                ProblemCode::ConsistencyBroken
+            }
             CommandError::MayNotStop(_) => ProblemCode::ResourceBusy,
             CommandError::CannotReplay(_) => ProblemCode::ReplayFailed,
             CommandError::Local(_) => ProblemCode::LocalFailure,

@@ -119,6 +119,11 @@ impl MembershipState {
     }
 }
 
+/// The subjects for which a grid-map file has an account.
+pub fn subjects_in(gridmap: &Path) -> std::io::Result<Vec<String>> {
+    Ok(read(gridmap)?.into_keys().collect())
+}
+
 fn read(path: &Path) -> std::io::Result<BTreeMap<String, String>> {
     let mut bytes = Vec::new();
     File::open(path)?

@@ -8,7 +8,7 @@ mod existing;
 mod foreign;
 
 pub use existing::open_ca;
-pub use foreign::ForeignAuthority;
+pub use foreign::{ForeignAuthority, names_host};
 
 use openssl::asn1::{Asn1Integer, Asn1Time, Asn1TimeRef};
 use openssl::bn::{BigNum, MsbOption};
@@ -88,6 +88,18 @@ pub enum PkiError {
     /// A name that cannot stand in a certificate.
     #[error("'{0}' cannot be used in a certificate: {1}")]
     Name(String, &'static str),
+    /// A policy that is left of another authority of this name, which this one would inherit.
+    #[error(
+        "{path} is there without the authority {subject} to which it applies, and lets it certify other names; remove the \
+         file if that authority was removed here",
+        path = .path.display()
+    )]
+    LeftPolicy {
+        /// Which file.
+        path: PathBuf,
+        /// The authority of which it speaks.
+        subject: String,
+    },
     /// A directory whose files make no certificate authority that could be used.
     #[error("cannot use the CA in {path}: {1}", path = .0.display())]
     Authority(PathBuf, String),
@@ -312,18 +324,24 @@ fn refused(host: &str, why: X509VerifyResult) -> PkiError {
 pub fn install_ca(ca_pem: &Path, certificates_dir: &Path) -> Result<PathBuf, PkiError> {
     let certificate = read_certificate(ca_pem)?;
     let policy = signing_policy(certificate.subject_name())?;
-    place(&certificate, &policy, certificates_dir)
+    place(&certificate, Some(&policy), certificates_dir)
 }
 
 /// The same of a certificate that was read, with its policy.
-fn place(certificate: &X509, policy: &str, certificates_dir: &Path) -> Result<PathBuf, PkiError> {
+fn place(
+    certificate: &X509,
+    policy: Option<&str>,
+    certificates_dir: &Path,
+) -> Result<PathBuf, PkiError> {
     fs::create_dir_all(certificates_dir).map_err(in_file(certificates_dir))?;
     // The same name that `openssl rehash` and Globus compute.
     let hash = format!("{:08x}", certificate.subject_name_hash());
-    install_policy(
-        &certificates_dir.join(format!("{hash}.signing_policy")),
-        policy,
-    )?;
+    if let Some(policy) = policy {
+        install_policy(
+            &certificates_dir.join(format!("{hash}.signing_policy")),
+            policy,
+        )?;
+    }
     let pem = certificate.to_pem()?;
     let mut number = 0_u32;
     loop {
@@ -574,6 +592,16 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), PkiError> {
         }
         Err(why) => Err(in_file(path)(why)),
     }
+}
+
+/// Puts a public file in the place of one that is there.
+fn replace(path: &Path, content: &[u8]) -> Result<(), PkiError> {
+    let draft = path.with_extension(format!("new-{}", uuid::Uuid::new_v4().simple()));
+    let replaced = write_synced(&draft, content, PUBLIC).and_then(|()| fs::rename(&draft, path));
+    replaced.map_err(|why| {
+        let _ = fs::remove_file(&draft);
+        in_file(path)(why)
+    })
 }
 
 fn write_synced(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {

@@ -20,7 +20,6 @@ const NAME_CHARS_MAX: usize = 64;
 const HOSTS_MAX: usize = 16;
 const AUTHORITIES_MAX: usize = 4;
 const AUTHORITY_BYTES_MAX: usize = 16 << 10;
-const SUBJECT_BYTES_MAX: usize = 1024;
 const URL_BYTES_MAX: usize = 512;
 const KEYS_MAX: usize = 16;
 
@@ -45,9 +44,6 @@ pub struct SiteDocument {
     /// The authority of its host certificate, PEM. Empty where the site does not know it.
     #[serde(default)]
     pub authorities: Vec<String>,
-    /// The subject of its host certificate, in slash form.
-    #[serde(default)]
-    pub host_subject: String,
 }
 
 /// The ports of a storage element.
@@ -92,7 +88,6 @@ impl SiteDocument {
             transfer: None,
             issuer: None,
             authorities: Vec::new(),
-            host_subject: String::new(),
         }
     }
 
@@ -155,9 +150,6 @@ impl SiteDocument {
         {
             return Some("its authorities are too many or too long".to_owned());
         }
-        if self.host_subject.len() > SUBJECT_BYTES_MAX || !is_plain(&self.host_subject) {
-            return Some("the subject of its certificate is too long, or not text".to_owned());
-        }
         self.issuer
             .as_ref()
             .and_then(|issuer| self.why_issuer_refused(issuer))
@@ -217,7 +209,6 @@ mod tests {
             "transfer": {"port": 8446},
             "issuer": {"url": "https://se.example.org:8443", "key_fingerprints": ["ab".repeat(32)]},
             "authorities": ["-----BEGIN CERTIFICATE-----"],
-            "host_subject": "/DC=penstock/O=north/CN=se.example.org",
             "of a later version": true,
         })
     }
@@ -266,7 +257,6 @@ mod tests {
         check("invalid value", "transfer", json!({"port": 65536}));
         check("too many", "authorities", json!(["a", "b", "c", "d", "e"]));
         check("too long", "authorities", json!(["x".repeat(20_000)]));
-        check("subject", "host_subject", json!("/CN=a\nb"));
         for url in [
             "http://se.example.org:8443",
             "https://u:p@se.example.org",

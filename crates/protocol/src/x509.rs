@@ -9,7 +9,7 @@ mod authorities;
 mod extensions;
 mod names;
 mod namespaces;
-mod signing_policy;
+pub(crate) mod signing_policy;
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ pub const DOCUMENTS: Target = Target {
             r#"{"penstock_site": 1, "name": "north", "hosts": ["se.example.org", "192.0.2.7", "[2001:db8::1]"], "storage":
                {"port": 8443, "plain_port": 8444}, "transfer": {"port": 8446}, "issuer": {"url": "https://se.example.org:8443",
                "key_fingerprints": ["3736cbb1787cb8309c77ee8c3705c5e16ffb9e859715901f1e4c59b11182f57b"]}, "authorities":
-               ["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"], "host_subject": "/O=x/CN=se.example.org"}"#,
+               ["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"]}"#,
             r#"{"penstock_site": 1, "name": "x", "hosts": ["a"]}"#,
             r#"{"keys": [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, {"kty": "RSA", "n": "AA", "e": "AQAB"}]}"#,
         ])

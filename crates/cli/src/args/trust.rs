@@ -5,6 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use penstock_model::{NamespacePath, Right};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use url::Url;
@@ -29,7 +30,9 @@ pub enum TrustCommand {
         Nothing from a site whose certificate is not yet trusted is used before you have confirmed its authority. Compare the \
         fingerprint with the output of `penstock trust show` there, over another channel than this network. Without --rights, \
         tokens of the other site allow nothing here. Run the command again to change rights. A running service applies the \
-        change. The previous penstock.toml is kept as penstock.toml.before.")]
+        change. The previous penstock.toml is kept as penstock.toml.before.\n\n\
+        An address that is not public is allowed with the port in the URL, if the URL has the address itself, or you confirm it \
+        when asked. Give any other one with --private-address.")]
     Add(TrustAddArgs),
     /// List trusted sites, and check that each still has the authority that was trusted.
     #[command(
@@ -38,7 +41,9 @@ pub enum TrustCommand {
     )]
     List(TrustListArgs),
     /// Stop trusting a site: undo what `trust add` did for it, and nothing else.
-    #[command(after_help = "Example:\n  penstock trust remove --dir cern in2p3")]
+    #[command(after_help = "Example:\n  penstock trust remove --dir cern in2p3\n\n\
+        What was there before, or what another trusted site needs as well, stays and is listed. Exit code 6: the token issuer or \
+        an authority of the site is still trusted for such a reason.")]
     Remove(TrustRemoveArgs),
 }
 
@@ -70,9 +75,15 @@ pub struct TrustAddArgs {
     /// --rights other than none.
     #[arg(long, value_name = "PATH", value_parser = namespace_path)]
     pub prefix: Option<NamespacePath>,
-    /// The VO of its users here. Default: a separate VO with the name of the site.
+    /// The VO of its users here. Default: a separate VO, NAME@HOST.
     #[arg(long)]
     pub vo: Option<String>,
+    /// An address and port of the other site to allow although it is not public, such as 10.0.0.5:8443; repeat it for more.
+    #[arg(long = "private-address", value_name = "ADDRESS:PORT")]
+    pub private_addresses: Vec<SocketAddr>,
+    /// Allow copies with its storage door without TLS as well, if it has one.
+    #[arg(long)]
+    pub plain: bool,
     /// Do not ask: trust whichever site answers at this URL.
     #[arg(long)]
     pub yes: bool,

@@ -1,16 +1,20 @@
 //! `penstock trust`: which other sites this one believes and exchanges data with.
 
 mod add;
+mod addresses;
 mod contact;
+mod refusals;
 
-use crate::args::{TrustCommand, TrustListArgs, TrustRemoveArgs, TrustShowArgs};
+use crate::args::{SiteName, TrustCommand, TrustListArgs, TrustRemoveArgs, TrustShowArgs};
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::config::{Config, without_secrets};
 use crate::site::directory::SiteDirectory;
 use crate::site::reload::Reload;
 use crate::site::serve::roles::{self, TrustedIssuers};
-use crate::site::trusted_sites::{ConfigEdit, TrustedAuthority, TrustedSite, TrustedSites, of_pki};
+use crate::site::trusted_sites::{
+    BroughtKind, ConfigEdit, StayingItem, TrustedAuthority, TrustedSite, TrustedSites, of_pki,
+};
 use crate::site::{check, own_document};
 use contact::{TellingError, told_by};
 use penstock_model::Timestamp;
@@ -368,8 +372,55 @@ struct RemoveReport {
     url: String,
     /// No longer among the trusted ones.
     authorities: Vec<AuthorityRow>,
+    /// What is there all the same.
+    staying: Vec<StayingItem>,
     #[serde(flatten)]
     reload: Reload,
+}
+
+impl RemoveReport {
+    /// It is believed in some respect.
+    fn is_still_trusted(&self) -> bool {
+        self.staying.iter().any(|item| item.kind.is_trust())
+    }
+
+    fn text(&self) -> String {
+        let mut text = match self.is_still_trusted() {
+            true => format!(
+                "{} ({}) is removed, BUT STILL TRUSTED IN PART:\n",
+                self.name, self.url
+            ),
+            false => format!("{} ({}) is no longer trusted.\n", self.name, self.url),
+        };
+        text += &self.staying.iter().map(staying_line).collect::<String>();
+        text + &self.reload.text()
+    }
+
+    fn outcome(&self) -> Result<(), CommandError> {
+        self.reload.outcome()?;
+        match self.is_still_trusted() {
+            true => Err(CommandError::StillTrusted(format!(
+                "{} is removed, but an authority or the token issuer of it is still trusted",
+                self.name
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+fn staying_line(item: &StayingItem) -> String {
+    let value = match item.kind {
+        BroughtKind::Authority => with_colons(&item.value),
+        BroughtKind::Issuer | BroughtKind::Server | BroughtKind::PrivateAddress => {
+            item.value.clone()
+        }
+    };
+    let sites: Vec<&str> = item.needed_by.iter().map(SiteName::as_str).collect();
+    let why = match sites.is_empty() {
+        true => "it was there before the site was added; remove it by hand".to_owned(),
+        false => format!("needed by {}", sites.join(", ")),
+    };
+    format!("  stays: {} {value} ({why})\n", item.kind.noun())
 }
 
 fn remove(args: &TrustRemoveArgs, output: Output) -> Result<(), CommandError> {
@@ -382,23 +433,23 @@ fn remove(args: &TrustRemoveArgs, output: Output) -> Result<(), CommandError> {
         ))
     })?;
     let edit = edit(&site, |text| sites.text_without(text, &known))?;
+    let staying = sites.staying(&known)?;
     let removed = sites.take_back(&known, &edit)?;
     let reload = Reload::of(&site);
     let report = RemoveReport {
         name: known.name.to_string(),
         url: known.url.clone(),
         authorities: removed.iter().map(AuthorityRow::of).collect(),
+        staying,
         reload,
     };
     let text = || {
         format!(
-            "{} ({}) is no longer trusted.\n{}Do the same at the other site: penstock trust remove NAME --dir DIR\n",
-            report.name,
-            report.url,
-            report.reload.text()
+            "{}Do the same at the other site: penstock trust remove NAME --dir DIR\n",
+            report.text()
         )
     };
-    output.conclude(&report, text, report.reload.outcome())
+    output.conclude(&report, text, report.outcome())
 }
 
 /// A change of the configuration, refused when it brings an error that is not there now.

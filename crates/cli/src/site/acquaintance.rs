@@ -29,35 +29,53 @@ pub struct TokenGrant {
     pub rights: Vec<Right>,
 }
 
+/// Where the servers of a site are, as far as that counts here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownServers {
+    /// Its hosts.
+    pub hosts: Vec<String>,
+    /// Addresses and ports of these that are not public.
+    pub private_addresses: Vec<String>,
+    /// Its storage door without TLS counts as well.
+    pub with_plain_door: bool,
+}
+
 impl Acquaintance {
-    /// With the site that tells this of itself, at these of its hosts, which are these addresses.
+    /// With the site that tells this of itself, at these servers.
     pub fn with(
         document: &SiteDocument,
-        hosts: &[String],
-        addresses: &BTreeSet<IpAddr>,
+        known: KnownServers,
         grant: Option<TokenGrant>,
     ) -> Acquaintance {
+        let hosts = &known.hosts;
         let door = document.storage.map(|storage| storage.port);
         let plain = document.storage.and_then(|storage| storage.plain_port);
-        let issuer = document.issuer.as_ref();
-        // Its keys are fetched there, also when it keeps no files.
-        let keys = issuer.and_then(|issuer| Url::parse(&issuer.url).ok());
-        let keys = keys.and_then(|url| url.port_or_known_default());
-        let ports: BTreeSet<u16> = [door, plain, keys].into_iter().flatten().collect();
-        let ports: Vec<u16> = ports.into_iter().collect();
+        let plain = plain.filter(|_| known.with_plain_door);
         let with_tls = door.into_iter().flat_map(|port| servers("", hosts, port));
         let without = plain
             .into_iter()
             .flat_map(|port| servers("http://", hosts, port));
-        let issuer = issuer.zip(grant).map(|(issuer, grant)| {
+        let issuer = document.issuer.as_ref().zip(grant);
+        let issuer = issuer.map(|(issuer, grant)| {
             ForeignIssuer::limited(&issuer.url, grant.prefix, Some(grant.vo), grant.rights)
         });
         Acquaintance {
             issuer,
             servers: with_tls.chain(without).collect(),
-            private_addresses: private_addresses(addresses, &ports),
+            private_addresses: known.private_addresses,
         }
     }
+}
+
+/// The ports at which a site says that this one will connect to it: doors, and where the keys of its issuer are.
+pub fn ports_of(document: &SiteDocument) -> BTreeSet<u16> {
+    let door = document.storage.map(|storage| storage.port);
+    let plain = document.storage.and_then(|storage| storage.plain_port);
+    // Keys are fetched there, also when it keeps no files.
+    let keys = document.issuer.as_ref();
+    let keys = keys.and_then(|issuer| Url::parse(&issuer.url).ok());
+    let keys = keys.and_then(|url| url.port_or_known_default());
+    [door, plain, keys].into_iter().flatten().collect()
 }
 
 /// A port of these hosts, as lists of servers name it.
@@ -79,7 +97,7 @@ pub fn addresses_of(hosts: &[String]) -> BTreeSet<IpAddr> {
 }
 
 /// These ports at those of the addresses that are not public: nobody else would allow them.
-pub fn private_addresses(addresses: &BTreeSet<IpAddr>, ports: &[u16]) -> Vec<String> {
+pub fn private_addresses(addresses: &BTreeSet<IpAddr>, ports: &BTreeSet<u16>) -> Vec<String> {
     let private = addresses
         .iter()
         .filter(|at| !at.is_unspecified() && why_not_public(**at).is_some());

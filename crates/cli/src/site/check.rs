@@ -371,17 +371,8 @@ fn check_authorities(site: &SiteDirectory, config: &Config, findings: &mut Findi
 
 /// Rules for the owner of a certificate whom more than one authority can make.
 fn check_rules_for_subjects(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
-    let users = config.storage.iter().flat_map(|role| &role.users);
-    let users = users.map(|rule| ("storage.user", &rule.dn, &rule.ca));
-    let members = config.trust.members.iter();
-    let members = members.map(|member| ("trust.member", &member.dn, &member.ca));
-    let administrators = config
-        .transfer
-        .iter()
-        .flat_map(|role| &role.administrators)
-        .filter_map(|rule| Some(("transfer.administrator", rule.dn.as_ref()?, &rule.ca)));
-    let rules = users.chain(members).chain(administrators);
-    let open: BTreeSet<(&str, &String)> = rules
+    let rules = config.subject_rules();
+    let open: BTreeSet<(&str, &str)> = rules
         .filter(|(_, _, ca)| ca.is_none())
         .map(|(section, dn, _)| (section, dn))
         .collect();

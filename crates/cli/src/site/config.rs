@@ -192,7 +192,8 @@ pub struct ForeignIssuer {
     /// How long its tokens may live. Longer ones are not believed.
     #[serde(default = "token_life_max")]
     pub token_life_max: Span,
-    /// What its tokens can allow at the storage element at most, whatever their scopes say.
+    /// What its tokens can allow at the storage element at most, whatever their scopes say, and whatever `[[storage.group]]`
+    /// says of their groups.
     #[serde(default = "all_rights")]
     pub rights: Vec<Right>,
     /// By what it knows this service as its client: then tokens of jobs with the scope `offline_access` are exchanged
@@ -260,6 +261,12 @@ impl From<ConfigError> for CommandError {
     }
 }
 
+/// `cms` of `/cms/prod`.
+fn first_part(group: &str) -> &str {
+    let group = group.trim_start_matches('/');
+    group.split('/').next().unwrap_or_default()
+}
+
 /// A host as it stands in a URL: an IPv6 address in brackets (RFC 3986 §3.2.2), anything else as it is.
 pub fn in_url(host: &str) -> String {
     match host.parse::<IpAddr>() {
@@ -316,6 +323,35 @@ impl Config {
             self.url_host(),
             transfer.listen.port()
         ))
+    }
+
+    /// Every subject of a certificate for which the file has a rule: the section, the subject, and the authority that must have
+    /// signed it, if any is named.
+    pub fn subject_rules(&self) -> impl Iterator<Item = (&'static str, &str, Option<&str>)> {
+        let users = self.storage.iter().flat_map(|role| &role.users);
+        let users = users.map(|rule| ("storage.user", rule.dn.as_str(), rule.ca.as_deref()));
+        let members = self.trust.members.iter();
+        let members = members.map(|it| ("trust.member", it.dn.as_str(), it.ca.as_deref()));
+        let administrators = self.transfer.iter().flat_map(|role| &role.administrators);
+        let administrators = administrators.filter_map(|rule| {
+            let dn = rule.dn.as_deref()?;
+            Some(("transfer.administrator", dn, rule.ca.as_deref()))
+        });
+        users.chain(members).chain(administrators)
+    }
+
+    /// Every VO for whose members the file has a rule, and the key of that.
+    pub fn vos_of_rules(&self) -> Vec<(String, &str)> {
+        let groups = self.storage.iter().flat_map(|role| &role.groups);
+        let groups = groups.map(|rule| ("storage.group", rule.group.as_str()));
+        let administrators = self.transfer.iter().flat_map(|role| &role.administrators);
+        let administrators = administrators.flat_map(|rule| {
+            let named = [&rule.fqan, &rule.group, &rule.vo].into_iter().flatten();
+            named.map(|name| ("transfer.administrator", name.as_str()))
+        });
+        let all = groups.chain(administrators);
+        let all = all.map(|(section, name)| (format!("{section} '{name}'"), first_part(name)));
+        all.collect()
     }
 
     /// Every VO to which the file takes somebody to belong, and the key that says so.
@@ -577,6 +613,30 @@ mod tests {
         ] {
             assert_eq!(problems(bad).len(), 1, "{bad}");
         }
+    }
+
+    #[test]
+    fn every_vo_and_every_subject_of_a_rule_is_found() {
+        let text = format!(
+            "{SMALLEST}[[storage.group]]\ngroup = \"/dteam/prod\"\npath = \"/\"\nrights = [\"read\"]\n\
+             [[storage.user]]\ndn = \"/CN=a\"\npath = \"/\"\nrights = [\"read\"]\n\
+             [[trust.member]]\ndn = \"/CN=b\"\nca = \"/CN=CA\"\nvo = \"cms\"\n\
+             [transfer]\nlisten = \"127.0.0.2:8446\"\n\
+             [[transfer.administrator]]\nfqan = \"/ops/Role=production\"\n\
+             [[transfer.administrator]]\ndn = \"/CN=c\"\nvo = \"atlas\"\n"
+        );
+        let config = Config::parse(&text).expect(&text);
+        let vos = config.vos_of_rules();
+        let vos: Vec<&str> = vos.iter().map(|(_, vo)| *vo).collect();
+        assert_eq!(vos, ["dteam", "ops", "atlas"]);
+        assert_eq!(
+            config.subject_rules().collect::<Vec<_>>(),
+            [
+                ("storage.user", "/CN=a", None),
+                ("trust.member", "/CN=b", Some("/CN=CA")),
+                ("transfer.administrator", "/CN=c", None),
+            ]
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::args::InitArgs;
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::acquaintance::{
-    Acquaintance, TokenGrant, addresses_of, private_addresses, servers,
+    Acquaintance, KnownServers, TokenGrant, addresses_of, ports_of, private_addresses, servers,
 };
 use crate::site::config::{Config, in_url};
 use crate::site::config_file::{NewSite, introduce, render};
@@ -135,7 +135,7 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
     let url_host = in_url(&hosts[0]);
     Ok(NewSite {
         allow: servers("", &hosts, args.ports_base),
-        private_addresses: private_addresses(&addresses, &[args.ports_base]),
+        private_addresses: private_addresses(&addresses, &[args.ports_base].into()),
         name,
         issuer: format!("https://{url_host}:{}", args.ports_base),
         hosts,
@@ -366,12 +366,12 @@ fn acquaintance_of(config: &Config) -> Option<Acquaintance> {
         vo: issuer.vo.clone(),
         rights: Right::ALL.to_vec(),
     };
-    Some(Acquaintance::with(
-        &document,
-        &config.site.hosts,
-        &addresses,
-        Some(grant),
-    ))
+    let known = KnownServers {
+        hosts: config.site.hosts.clone(),
+        private_addresses: private_addresses(&addresses, &ports_of(&document)),
+        with_plain_door: true,
+    };
+    Some(Acquaintance::with(&document, known, Some(grant)))
 }
 
 /// Sets up trust both ways: CA, token issuer, allowed hosts.

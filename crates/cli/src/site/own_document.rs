@@ -3,7 +3,7 @@
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use openssl::x509::X509;
-use penstock_protocol::pki::{ForeignAuthority, subject_of};
+use penstock_protocol::pki::ForeignAuthority;
 use penstock_protocol::site_document::{DescribedIssuer, SiteDocument, StoragePorts, TransferPort};
 use penstock_protocol::tls::authority_of;
 use penstock_protocol::token::key_fingerprints;
@@ -12,12 +12,10 @@ use serde_json::Value;
 /// What a site tells, with the keys that its issuer publishes. What cannot be found out is left out: `penstock check` says why.
 pub fn of(site: &SiteDirectory, config: &Config, jwks: Option<&Value>) -> SiteDocument {
     let certificates = host_certificates(site, config);
-    let host_subject = certificates.first().and_then(|host| subject_of(host).ok());
     let authority = authority(site, config, &certificates);
     let authority = authority.and_then(|authority| authority.pem().ok());
     SiteDocument {
         authorities: authority.into_iter().collect(),
-        host_subject: host_subject.unwrap_or_default(),
         ..of_configuration(config, jwks)
     }
 }

@@ -14,7 +14,7 @@ use penstock_durable_file::{make_directory, replace_private, sync_directory};
 use penstock_model::text::hex;
 use penstock_model::{NamespacePath, Timestamp};
 use penstock_protocol::pki::{ForeignAuthority, PkiError};
-use penstock_protocol::site_document::SiteDocument;
+use penstock_protocol::site_document::{SiteDocument, canonical_host};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -22,6 +22,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use url::Url;
 
 const DIRECTORY: &str = "trusted-sites";
 /// Bytes of a file here: authorities in PEM are most of it.
@@ -105,10 +106,57 @@ impl TrustedSite {
         }
     }
 
-    fn has_authority(&self, fingerprint: &str) -> bool {
+    pub fn has_authority(&self, fingerprint: &str) -> bool {
         let mut own = self.authorities.iter();
         own.any(|own| own.fingerprint == fingerprint)
     }
+
+    /// The hosts of its servers.
+    pub fn hosts(&self) -> BTreeSet<String> {
+        let urls = self.servers.iter().map(|server| {
+            let server = server.trim_start_matches("http://");
+            Url::parse(&format!("https://{server}"))
+        });
+        let hosts = urls.filter_map(|url| canonical_host(url.ok()?.host_str()?));
+        hosts.collect()
+    }
+}
+
+/// What a site has brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BroughtKind {
+    Authority,
+    Issuer,
+    Server,
+    PrivateAddress,
+}
+
+impl BroughtKind {
+    /// For people.
+    pub fn noun(self) -> &'static str {
+        match self {
+            BroughtKind::Authority => "the authority",
+            BroughtKind::Issuer => "the token issuer",
+            BroughtKind::Server => "the server",
+            BroughtKind::PrivateAddress => "the address",
+        }
+    }
+
+    /// As long as it is there somebody is believed.
+    pub fn is_trust(self) -> bool {
+        matches!(self, BroughtKind::Authority | BroughtKind::Issuer)
+    }
+}
+
+/// Something of a site that stays when the site is not trusted any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StayingItem {
+    pub kind: BroughtKind,
+    /// As the configuration names it; of an authority the fingerprint.
+    pub value: String,
+    /// Other sites that need it. Empty: it was there before the site was trusted.
+    pub needed_by: Vec<SiteName>,
 }
 
 /// The directory with the files, changed by one command at a time.
@@ -336,6 +384,45 @@ impl TrustedSites {
         without_acquaintance(text, &brought).map_err(|why| self.cannot_edit(&why))
     }
 
+    /// What of a site stays when it is taken back, because it was there before or others need it.
+    pub fn staying(&self, known: &TrustedSite) -> Result<Vec<StayingItem>, CommandError> {
+        let all = self.all()?;
+        let others: Vec<&TrustedSite> = all.iter().filter(|site| site.name != known.name).collect();
+        let item = |kind, value: &str, was_there: bool, needs: &dyn Fn(&TrustedSite) -> bool| {
+            let needed_by = others.iter().filter(|site| needs(site));
+            let needed_by: Vec<SiteName> = needed_by.map(|site| site.name.clone()).collect();
+            let value = value.to_owned();
+            (was_there || !needed_by.is_empty()).then_some(StayingItem {
+                kind,
+                value,
+                needed_by,
+            })
+        };
+        let authorities = known.authorities.iter().filter_map(|authority| {
+            let fingerprint = &authority.fingerprint;
+            let was_there = known.before.authorities.contains(fingerprint);
+            let needs = |site: &TrustedSite| site.has_authority(fingerprint);
+            item(BroughtKind::Authority, fingerprint, was_there, &needs)
+        });
+        let issuer = known.issuer.iter().filter_map(|issuer| {
+            let needs = |site: &TrustedSite| site.issuer.as_ref() == Some(issuer);
+            item(BroughtKind::Issuer, issuer, known.before.issuer, &needs)
+        });
+        let in_list = |kind, place: ListOfSite| {
+            let texts = (place.needed)(known).iter();
+            let staying = texts.filter_map(move |text| {
+                let was_there = (place.before)(&known.before).contains(text);
+                let needs = |site: &TrustedSite| (place.needed)(site).contains(text);
+                item(kind, text, was_there, &needs)
+            });
+            staying.collect::<Vec<_>>()
+        };
+        let mut staying: Vec<StayingItem> = authorities.chain(issuer).collect();
+        staying.extend(in_list(BroughtKind::Server, SERVERS));
+        staying.extend(in_list(BroughtKind::PrivateAddress, PRIVATE_ADDRESSES));
+        Ok(staying)
+    }
+
     fn cannot_edit(&self, why: &str) -> CommandError {
         CommandError::Usage(format!("{}: {why}", self.site.config_file().display()))
     }
@@ -421,15 +508,16 @@ impl ConfigEdit {
 }
 
 /// The hosts of a site that count here, that which was typed and those that could not lead to anything inside; and the others.
+/// `taken`: names of this site, and of other ones that are trusted.
 pub fn hosts_that_count(
     document: &SiteDocument,
     typed: &str,
-    own: &[String],
+    taken: &[String],
     is_public: impl Fn(&str) -> bool,
 ) -> (Vec<String>, Vec<String>) {
     let counts = |host: &String| {
-        let is_own = own.iter().any(|own| own.eq_ignore_ascii_case(host));
-        host == typed || (!is_own && is_public(host))
+        let is_taken = taken.iter().any(|taken| taken.eq_ignore_ascii_case(host));
+        host == typed || (!is_taken && is_public(host))
     };
     document.hosts.iter().cloned().partition(counts)
 }
@@ -546,6 +634,23 @@ mod tests {
         };
         let expected = servers(&["by-hand", "one", "both", "two"]);
         assert_eq!(trusted(&text), (expected, private.clone(), 2));
+        // Nobody is told that all of it is gone.
+        let staying = sites.staying(&all[0]).expect("read").into_iter();
+        let staying: Vec<_> = staying
+            .map(|item| {
+                let sites: Vec<String> = item.needed_by.iter().map(SiteName::to_string).collect();
+                (item.kind, item.value, sites.join(","))
+            })
+            .collect();
+        let item = |kind, value: &str, sites: &str| (kind, value.to_owned(), sites.to_owned());
+        assert_eq!(
+            staying,
+            [
+                item(BroughtKind::Server, "by-hand:8443", ""),
+                item(BroughtKind::Server, "both:8443", "two"),
+                item(BroughtKind::PrivateAddress, "10.0.0.1:8443", "two"),
+            ]
+        );
         let left = sites.text_without(&text, &all[0]).expect("edited");
         sites.forget(&all[0].name).expect("forgotten");
         let expected = servers(&["by-hand", "both", "two"]);
@@ -555,6 +660,61 @@ mod tests {
         for comment in ["# first", "# second", "# third"] {
             assert!(nothing.contains(comment), "{nothing}");
         }
+    }
+
+    #[test]
+    fn an_issuer_or_an_authority_that_another_site_has_is_told_to_stay() {
+        let (_made, sites) = sites();
+        let authority = TrustedAuthority {
+            fingerprint: "ab".repeat(32),
+            subject: "/CN=CA".to_owned(),
+            ends_at: Timestamp(1),
+            pem: String::new(),
+        };
+        let one = TrustedSite {
+            authorities: vec![authority],
+            servers: Vec::new(),
+            private_addresses: Vec::new(),
+            ..site("one", "x:1")
+        };
+        let two = TrustedSite {
+            name: "two".parse().expect("a name"),
+            ..one.clone()
+        };
+        sites.keep(&one).expect("kept");
+        assert_eq!(sites.staying(&one).expect("read"), []);
+        sites.keep(&two).expect("kept");
+        let staying = sites.staying(&one).expect("read");
+        let kinds: Vec<BroughtKind> = staying.iter().map(|item| item.kind).collect();
+        assert_eq!(kinds, [BroughtKind::Authority, BroughtKind::Issuer]);
+        assert!(
+            staying
+                .iter()
+                .all(|item| item.needed_by == [two.name.clone()])
+        );
+        // Also what somebody had trusted by hand.
+        let before = BeforeTrust {
+            issuer: true,
+            ..BeforeTrust::default()
+        };
+        let alone = TrustedSite {
+            before,
+            ..site("alone", "x:1")
+        };
+        let staying = sites.staying(&alone).expect("read");
+        assert!(
+            staying
+                .iter()
+                .any(|item| item.kind.is_trust() && item.needed_by.is_empty())
+        );
+    }
+
+    #[test]
+    fn hosts_of_a_record_are_found_in_its_servers() {
+        let mut known = site("one", "[2001:db8::1]:8443");
+        known.servers.push("http://SE.example.org:80".to_owned());
+        let hosts: Vec<String> = known.hosts().into_iter().collect();
+        assert_eq!(hosts, ["2001:db8::1", "one", "se.example.org"]);
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Certificates of authorities that another site has sent: what a person compares of them, whether they may come beside those
 //! that are trusted already, and how they get into a hashed directory and out of it.
 
-use super::{PkiError, in_file, place, read_certificate, slash_form, timestamp};
+use super::{
+    PkiError, check_site_name, in_file, place, read_certificate, replace, slash_form, timestamp,
+};
+use crate::x509::signing_policy;
 use openssl::sha::sha256;
 use openssl::x509::X509;
 use penstock_model::Timestamp;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Where our own authorities sign: below their site's organisation.
@@ -67,6 +71,11 @@ impl ForeignAuthority {
         organisation_of(&self.subject)
     }
 
+    /// Whether it is none that `init` makes, so that it may sign for one host alone.
+    pub fn is_for_host_only(&self) -> bool {
+        self.organisation().is_none()
+    }
+
     /// Which subjects its signing policy lets it sign here: those of its site, or the host of this subject alone. It does not
     /// become an authority for users of others.
     pub fn permitted(&self, host_subject: &str) -> String {
@@ -76,13 +85,26 @@ impl ForeignAuthority {
         }
     }
 
+    /// Whether that policy lets it sign this subject.
+    pub fn would_sign(&self, host_subject: &str, subject: &str) -> bool {
+        match self.organisation() {
+            Some(organisation) => subject
+                .strip_prefix(organisation)
+                .is_some_and(|below| below.starts_with('/')),
+            None => subject == host_subject,
+        }
+    }
+
     /// The file of an authority in a hashed directory that could be taken for this one, or for which this one could sign.
     pub fn rival_in(&self, directory: &Path) -> Result<Option<PathBuf>, PkiError> {
+        // Some who read names take upper case for lower case.
+        let same = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
         for (path, other) in certificates_in(directory)? {
-            let same_name = other.subject == self.subject;
-            let same_site = self.organisation().is_some()
-                && organisation_of(&other.subject) == self.organisation();
-            if (same_name || same_site) && other.fingerprint != self.fingerprint {
+            let organisations = self.organisation().zip(other.organisation());
+            let same_site = organisations.is_some_and(|(own, other)| same(own, other));
+            if (same(&other.subject, &self.subject) || same_site)
+                && other.fingerprint != self.fingerprint
+            {
                 return Ok(Some(path));
             }
         }
@@ -97,23 +119,82 @@ impl ForeignAuthority {
         Ok(certificates_in(directory)?.into_iter().find_map(same))
     }
 
-    /// Puts it into a hashed directory, with a policy by which it signs only what [`ForeignAuthority::permitted`] tells.
+    /// A file of a hashed directory, in which the authority is not as yet, that lets an authority of its name sign something
+    /// else than [`ForeignAuthority::permitted`] tells: what is left of one that was removed by hand.
+    pub fn left_policy_in(
+        &self,
+        directory: &Path,
+        host_subject: &str,
+    ) -> Result<Option<PathBuf>, PkiError> {
+        if !directory.exists() || self.file_in(directory)?.is_some() {
+            return Ok(None);
+        }
+        // Where there is one it outranks the policy, and its rules may be for any authority of this hash.
+        let namespaces = self.beside(directory, "namespaces");
+        if namespaces.exists() {
+            return Ok(Some(namespaces));
+        }
+        let path = self.beside(directory, "signing_policy");
+        let present = match fs::read_to_string(&path) {
+            Ok(present) => present,
+            Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(why) => return Err(in_file(&path)(why)),
+        };
+        let own = self.policy(host_subject);
+        let words_of = |lines: &[&str]| -> Vec<String> {
+            let lines = lines.iter().filter(|line| !line.trim().starts_with('#'));
+            let words = lines.flat_map(|line| line.split_whitespace());
+            words.map(str::to_owned).collect()
+        };
+        let own: Vec<&str> = own.lines().collect();
+        let (entries, _) = signing_policy::entries_of(&present, &self.subject);
+        let is_other = |entry: &Vec<&str>| words_of(entry) != words_of(&own);
+        Ok(entries.iter().any(is_other).then_some(path))
+    }
+
+    fn beside(&self, directory: &Path, ending: &str) -> PathBuf {
+        let hash = self.certificate.subject_name_hash();
+        directory.join(format!("{hash:08x}.{ending}"))
+    }
+
+    fn policy(&self, host_subject: &str) -> String {
+        format!(
+            "access_id_CA      X509         '{}'\n\
+             pos_rights        globus       CA:sign\n\
+             cond_subjects     globus       '\"{}\"'\n",
+            self.subject,
+            self.permitted(host_subject)
+        )
+    }
+
+    /// Puts it into a hashed directory, with a policy by which it signs only what [`ForeignAuthority::permitted`] tells. What is
+    /// there stays as it is.
+    ///
+    /// Errors: the subject of the host cannot stand there as itself; another policy is left there.
     pub fn install(&self, directory: &Path, host_subject: &str) -> Result<PathBuf, PkiError> {
-        let is_writable = !host_subject.is_empty()
-            && !host_subject.contains(['\'', '"', '*'])
-            && !host_subject.chars().any(char::is_control);
-        if self.organisation().is_none() && !is_writable {
+        if directory.exists()
+            && let Some(path) = self.file_in(directory)?
+        {
+            return Ok(path);
+        }
+        if self.is_for_host_only() && !is_literal(host_subject) {
             let why = "it cannot be written into a signing policy";
             return Err(PkiError::Name(host_subject.to_owned(), why));
         }
-        let permitted = self.permitted(host_subject);
-        let policy = format!(
-            "access_id_CA      X509         '{}'\n\
-             pos_rights        globus       CA:sign\n\
-             cond_subjects     globus       '\"{permitted}\"'\n",
-            self.subject
-        );
-        place(&self.certificate, &policy, directory)
+        if let Some(path) = self.left_policy_in(directory, host_subject)? {
+            let subject = self.subject.clone();
+            return Err(PkiError::LeftPolicy { path, subject });
+        }
+        place(
+            &self.certificate,
+            Some(&self.policy(host_subject)),
+            directory,
+        )
+    }
+
+    /// Puts it alone into a hashed directory that is read for servers only.
+    pub fn save_in(&self, directory: &Path) -> Result<PathBuf, PkiError> {
+        place(&self.certificate, None, directory)
     }
 
     /// Takes it out of a hashed directory, with its policy. Tells whether it was there.
@@ -121,8 +202,7 @@ impl ForeignAuthority {
         let Some(path) = self.file_in(directory)? else {
             return Ok(false);
         };
-        let hash = format!("{:08x}", self.certificate.subject_name_hash());
-        let numbered = |number: u32| directory.join(format!("{hash}.{number}"));
+        let numbered = |number: u32| self.beside(directory, &number.to_string());
         let mut last = 0;
         while numbered(last + 1).exists() {
             last += 1;
@@ -133,25 +213,53 @@ impl ForeignAuthority {
             last => fs::rename(&last, &path),
         };
         removed.map_err(in_file(&path))?;
-        if !numbered(0).exists() {
-            let policy = directory.join(format!("{hash}.signing_policy"));
-            match fs::remove_file(&policy) {
-                Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(in_file(&policy)(why));
-                }
-                Ok(()) | Err(_) => {}
-            }
+        let policy = self.beside(directory, "signing_policy");
+        let removed = match numbered(0).exists() {
+            true => self.withdraw_policy(directory, &policy),
+            false => fs::remove_file(&policy).map_err(in_file(&policy)),
+        };
+        match removed {
+            Err(PkiError::File { why, .. }) if why.kind() == ErrorKind::NotFound => {}
+            other => other?,
         }
         let synced = fs::File::open(directory).and_then(|opened| opened.sync_all());
         synced.map_err(in_file(directory))?;
         Ok(true)
     }
+
+    /// Takes out of a policy file what it says of this authority, unless another one of the same name stays.
+    fn withdraw_policy(&self, directory: &Path, policy: &Path) -> Result<(), PkiError> {
+        let mut others = certificates_in(directory)?.into_iter();
+        if others.any(|(_, other)| other.subject == self.subject) {
+            return Ok(());
+        }
+        let present = fs::read_to_string(policy).map_err(in_file(policy))?;
+        let (entries, rest) = signing_policy::entries_of(&present, &self.subject);
+        match entries.is_empty() {
+            true => Ok(()),
+            false => replace(policy, format!("{}\n", rest.join("\n")).as_bytes()),
+        }
+    }
 }
 
+/// Below which name an authority of ours signs. A name that `init` gives to none may mean more to who reads a policy.
 fn organisation_of(subject: &str) -> Option<&str> {
     let (above, _) = subject.rsplit_once('/')?;
     let name = above.strip_prefix(OWN_AUTHORITIES)?;
-    (!name.is_empty() && !name.contains(['/', '*', '\'', '"'])).then_some(above)
+    check_site_name(name).is_ok().then_some(above)
+}
+
+/// Whether a subject stands for itself alone in a signing policy, by whatever program that is read.
+fn is_literal(subject: &str) -> bool {
+    let has_meaning = |c: char| c.is_control() || "'\"*?[]\\".contains(c);
+    subject.starts_with('/') && !subject.contains(has_meaning)
+}
+
+/// Whether a subject in slash form is that of this host: its last name is the host's, with `host/` before it or without.
+pub fn names_host(subject: &str, host: &str) -> bool {
+    let last = subject.rsplit_once("/CN=").map(|(_, last)| last);
+    let name = last.map(|last| last.strip_prefix("host/").unwrap_or(last));
+    !host.is_empty() && name.is_some_and(|name| name.eq_ignore_ascii_case(host))
 }
 
 /// The authorities of a hashed directory. Files that hold none are left out, as those who trust the directory leave them out.
@@ -176,8 +284,14 @@ fn certificates_in(directory: &Path) -> Result<Vec<(PathBuf, ForeignAuthority)>,
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HOST_LIFETIME, create_ca, install_ca, issue_host_certificate};
+    use super::super::{
+        HOST_LIFETIME, HOST_RSA_BITS, create_ca, digest_for, install_ca, issue_host_certificate,
+        set_validity, started,
+    };
     use super::*;
+    use openssl::pkey::PKey;
+    use openssl::rsa::Rsa;
+    use openssl::x509::X509NameBuilder;
 
     fn authority(directory: &Path, name: &str) -> ForeignAuthority {
         let made = create_ca(&directory.join(name), name).expect("made");
@@ -257,9 +371,128 @@ mod tests {
         let mut foreign = ForeignAuthority::of(host).expect("written");
         foreign.subject = "/O=lab/CN=lab CA".to_owned();
         assert_eq!(foreign.permitted("/O=lab/CN=se"), "/O=lab/CN=se");
-        for bad in ["", "/O=lab/*", "/CN=a'", "/CN=a\n"] {
+        for bad in [
+            "", "se", "/O=lab/*", "/O=l?b", "/O=[a-z]", "/CN=a\\", "/CN=a'", "/CN=a\n",
+        ] {
             assert!(foreign.install(&trusted, bad).is_err(), "{bad}");
         }
+        assert!(foreign.would_sign("/O=lab/CN=se", "/O=lab/CN=se"));
+        assert!(!foreign.would_sign("/O=lab/CN=se", "/O=lab/CN=se/CN=x"));
         assert!(ForeignAuthority::parse("no certificate").is_err());
+    }
+
+    /// An authority with a subject that `init` would not make.
+    fn stranger(names: &[(&str, &str)]) -> ForeignAuthority {
+        let key = PKey::from_rsa(Rsa::generate(HOST_RSA_BITS).expect("made")).expect("a key");
+        let mut name = X509NameBuilder::new().expect("a name");
+        for (kind, value) in names {
+            name.append_entry_by_text(kind, value).expect("valid");
+        }
+        let name = name.build();
+        let mut builder = started(&name, &name, &key).expect("started");
+        set_validity(&mut builder, HOST_LIFETIME, None).expect("set");
+        builder.sign(&key, digest_for(&key)).expect("signed");
+        ForeignAuthority::of(builder.build()).expect("written")
+    }
+
+    #[test]
+    fn the_name_of_an_authority_stands_for_nobody_else() {
+        let made = tempfile::tempdir().expect("a directory");
+        for organisation in [
+            "n?rth", "?????", "n[o]rth", "n\\orth", "n*", "north,x", "nörth",
+        ] {
+            let names = [("DC", "penstock"), ("O", organisation), ("CN", "x CA")];
+            let hostile = stranger(&names);
+            assert!(hostile.is_for_host_only(), "{organisation}");
+            let subject = "/O=evil/CN=evil.example.org";
+            let path = hostile.install(made.path(), subject).expect("installed");
+            let policy = fs::read_to_string(path.with_extension("signing_policy")).expect("there");
+            for user in [
+                "/DC=penstock/O=north/CN=alice",
+                "/DC=penstock/O=north/CN=north CA",
+            ] {
+                assert!(
+                    !signing_policy::permits(&policy, hostile.subject(), user),
+                    "{policy}"
+                );
+            }
+            assert!(signing_policy::permits(&policy, hostile.subject(), subject));
+            assert!(hostile.remove_from(made.path()).expect("removed"));
+        }
+        let north = stranger(&[("DC", "penstock"), ("O", "north"), ("CN", "north CA")]);
+        north.install(made.path(), "").expect("installed");
+        let shouting = stranger(&[("DC", "penstock"), ("O", "NORTH"), ("CN", "x CA")]);
+        assert!(shouting.rival_in(made.path()).expect("read").is_some());
+    }
+
+    #[test]
+    fn a_policy_that_was_left_never_counts_for_a_new_authority_of_the_same_name() {
+        let made = tempfile::tempdir().expect("a directory");
+        let withdrawn = stranger(&[("O", "grid"), ("CN", "grid CA")]);
+        let path = withdrawn
+            .install(made.path(), "/O=grid/CN=se")
+            .expect("installed");
+        let left = path.with_extension("signing_policy");
+        let wide = fs::read_to_string(&left)
+            .expect("there")
+            .replace("/O=grid/CN=se", "*");
+        fs::write(&left, &wide).expect("written");
+        fs::remove_file(&path).expect("removed by hand");
+        let hostile = stranger(&[("O", "grid"), ("CN", "grid CA")]);
+        let found = hostile
+            .left_policy_in(made.path(), "/O=grid/CN=se")
+            .expect("read");
+        assert_eq!(found.as_ref(), Some(&left));
+        let refused = hostile.install(made.path(), "/O=grid/CN=se");
+        assert!(matches!(refused, Err(PkiError::LeftPolicy { .. })));
+        assert!(!path.exists() && fs::read_to_string(&left).expect("there") == wide);
+        // What says the same is no other one, however it is set.
+        let same = wide.replace("*", "/O=grid/CN=se").replace("      ", " ");
+        fs::write(&left, format!("# by hand\n{same}")).expect("written");
+        hostile
+            .install(made.path(), "/O=grid/CN=se")
+            .expect("installed");
+        assert!(hostile.remove_from(made.path()).expect("removed") && !left.exists());
+        // And the form that outranks it.
+        let namespaces = path.with_extension("namespaces");
+        fs::write(&namespaces, "TO Issuer SELF PERMIT Subject \".*\"\n").expect("written");
+        let refused = hostile.install(made.path(), "/O=grid/CN=se");
+        let why = refused.expect_err("refused").to_string();
+        assert!(why.contains("namespaces"), "{why}");
+    }
+
+    #[test]
+    fn the_policy_of_an_authority_goes_with_it_and_that_of_others_stays() {
+        let made = tempfile::tempdir().expect("a directory");
+        let goes = stranger(&[("O", "grid"), ("CN", "grid CA")]);
+        let path = goes
+            .install(made.path(), "/O=grid/CN=se")
+            .expect("installed");
+        // Names with one hash are not easily found, so another authority is said to have it.
+        let policy = path.with_extension("signing_policy");
+        let other = "access_id_CA X509 '/O=other/CN=CA'\ncond_subjects globus '\"/O=other/*\"'\n";
+        let own = fs::read_to_string(&policy).expect("there");
+        fs::write(&policy, format!("# first\n{own}\n{other}")).expect("written");
+        let stays = stranger(&[("O", "other"), ("CN", "CA")]);
+        fs::write(path.with_extension("1"), stays.pem().expect("PEM")).expect("written");
+        assert!(goes.remove_from(made.path()).expect("removed"));
+        let left = fs::read_to_string(&policy).expect("there");
+        assert!(left.contains("# first") && left.contains(other), "{left}");
+        assert!(!left.contains("grid"), "{left}");
+    }
+
+    #[test]
+    fn the_subject_of_a_host_ends_with_its_name() {
+        let check = |subject: &str, expected: bool| {
+            assert_eq!(names_host(subject, "se.example.org"), expected, "{subject}");
+        };
+        check("/CN=se.example.org", true);
+        check("/DC=ch/O=x/CN=host/SE.example.org", true);
+        check("/DC=ch/OU=Users/CN=bob", false);
+        check("/DC=ch/OU=Users/CN=bob/CN=se.example.org.evil", false);
+        check("/CN=se.example.org/CN=bob", false);
+        check("/CN=xse.example.org", false);
+        check("", false);
+        assert!(!names_host("/CN=", ""));
     }
 }

@@ -2,25 +2,43 @@
 //! Without them any of a hundred trusted authorities could name the users of every other.
 
 /// Whether `policy` lets `authority` sign `subject`, both in slash form.
-pub(super) fn permits(policy: &str, authority: &str, subject: &str) -> bool {
+pub(crate) fn permits(policy: &str, authority: &str, subject: &str) -> bool {
+    let (entries, _) = entries_of(policy, authority);
+    entries.iter().flatten().any(|line| {
+        // `pos_rights globus CA:sign` is the only right there is; comments and blank lines.
+        let (key, rest) = key_of(line);
+        let patterns = quoted(rest).unwrap_or_default();
+        key == "cond_subjects" && patterns_in(patterns).any(|pattern| matches(pattern, subject))
+    })
+}
+
+/// The entries of a policy for this authority, each from its `access_id_CA` on, and all other lines.
+pub(crate) fn entries_of<'a>(
+    policy: &'a str,
+    authority: &str,
+) -> (Vec<Vec<&'a str>>, Vec<&'a str>) {
+    let (mut entries, mut others): (Vec<Vec<&str>>, _) = (Vec::new(), Vec::new());
     let mut concerned = false;
-    for line in policy.lines().map(str::trim) {
-        let (key, rest) = line
-            .split_once(|c: char| c.is_ascii_whitespace())
-            .unwrap_or((line, ""));
-        match key {
-            "access_id_CA" => concerned = quoted(rest) == Some(authority),
-            "cond_subjects" if concerned => {
-                let patterns = quoted(rest).unwrap_or_default();
-                if patterns_in(patterns).any(|pattern| matches(pattern, subject)) {
-                    return true;
-                }
+    for line in policy.lines() {
+        let (key, rest) = key_of(line);
+        if key == "access_id_CA" {
+            concerned = quoted(rest) == Some(authority);
+            if concerned {
+                entries.push(Vec::new());
             }
-            // `pos_rights globus CA:sign` is the only right there is; comments and blank lines.
-            _ => {}
+        }
+        match entries.last_mut().filter(|_| concerned) {
+            Some(entry) => entry.push(line),
+            None => others.push(line),
         }
     }
-    false
+    (entries, others)
+}
+
+fn key_of(line: &str) -> (&str, &str) {
+    let line = line.trim();
+    line.split_once(|c: char| c.is_ascii_whitespace())
+        .unwrap_or((line, ""))
 }
 
 /// What stands between the outermost quotes, which are single ones unless there are none.

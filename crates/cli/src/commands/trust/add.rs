@@ -1,7 +1,9 @@
 //! `penstock trust add`: from the first look at another site to what is in effect, with a person, or a fingerprint that a person
 //! has given, in between.
 
+use super::addresses::AddressPlan;
 use super::contact::{self, Contact};
+use super::refusals::{refuse_names_of_others, refuse_parts_of_others};
 use super::{
     AuthorityRow, command_for_others, edit, grant_line, keys_lines, next_for_others, own_document,
     servers_line, utc, with_colons,
@@ -10,7 +12,7 @@ use crate::args::{SiteName, SiteRights, TrustAddArgs};
 use crate::commands::fsck::is_confirmed;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::site::acquaintance::{Acquaintance, TokenGrant, addresses_of};
+use crate::site::acquaintance::{Acquaintance, KnownServers, TokenGrant};
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
 use crate::site::reload::Reload;
@@ -69,7 +71,7 @@ pub async fn run(args: &TrustAddArgs, output: Output) -> Result<(), CommandError
     let contact = contact::look(&args.url, &certificates).await?;
     let sites = TrustedSites::of(&site)?;
     let may_ask = !args.yes && given.is_empty() && !output.json && std::io::stdin().is_terminal();
-    let plan = Plan::of(args, &config, &certificates, &sites, contact, may_ask)?;
+    let plan = Plan::of(args, &site, &config, &sites, contact, may_ask)?;
     plan.check_fingerprints(&given)?;
     let edit = edit(&site, |text| sites.text_with(text, &plan.wanted))?;
     let mut report = plan.report(&site, &config, &edit)?;
@@ -151,8 +153,8 @@ struct Plan {
 impl Plan {
     fn of(
         args: &TrustAddArgs,
+        site: &SiteDirectory,
         config: &Config,
-        certificates: &Path,
         sites: &TrustedSites,
         contact: Contact,
         may_ask: bool,
@@ -160,19 +162,23 @@ impl Plan {
         let url = contact.url.as_str().trim_end_matches('/').to_owned();
         let name = name_for(args, sites, &contact, &url)?;
         let known = sites.named(&name)?;
-        let grant = grant_for(args, config, &contact, &name, known.as_ref(), may_ask)?;
-        let authorities = authorities_for(&contact, known.as_ref(), certificates)?;
-        let is_public = |host: &str| match host.parse::<IpAddr>() {
-            Ok(address) => why_not_public(address).is_none(),
-            // Wherever a name leads, only public addresses are connected to.
-            Err(_) => host != "localhost",
-        };
-        let own = own_hosts(config);
+        let all = sites.all()?;
+        let others: Vec<&TrustedSite> = all.iter().filter(|site| site.name != name).collect();
+        let certificates = site.resolve(&config.trust.certificates);
+        let authorities = authorities_for(&contact, known.as_ref(), &certificates)?;
+        refuse_parts_of_others(&contact, &authorities, &others)?;
+        refuse_names_of_others(&contact, &authorities, site, config)?;
+        let addresses = AddressPlan::of(args, &contact, known.as_ref(), may_ask)?;
+        let vos = VosHere::of(site, config, known.as_ref());
+        let (rights, grant) = grant_for(args, &vos, &contact, &name, known.as_ref(), may_ask)?;
         let document = &contact.document;
-        let (hosts, hosts_left_out) = hosts_that_count(document, &contact.host, &own, is_public);
-        let addresses = addresses_of(std::slice::from_ref(&contact.host));
-        let (rights, grant) = grant;
-        let acquaintance = Acquaintance::with(document, &hosts, &addresses, grant);
+        let (hosts, hosts_left_out) = hosts_for(&contact, config, &others);
+        let servers = KnownServers {
+            hosts,
+            private_addresses: addresses.allowed,
+            with_plain_door: args.plain || known.as_ref().is_some_and(has_plain_door),
+        };
+        let acquaintance = Acquaintance::with(document, servers, grant);
         let issuer = acquaintance.issuer.as_ref();
         let kept = authorities.iter().map(TrustedAuthority::of);
         let wanted = TrustedSite {
@@ -181,7 +187,7 @@ impl Plan {
             url,
             added_at: wall_clock(),
             authorities: kept.collect::<Result<_, _>>().map_err(of_pki)?,
-            host_subject: document.host_subject.clone(),
+            host_subject: contact.sender.host_subject.clone(),
             issuer: issuer.map(|issuer| issuer.issuer.clone()),
             key_fingerprints: contact.key_fingerprints.clone(),
             rights,
@@ -197,18 +203,18 @@ impl Plan {
         let all = all.map(|authority| hex(&authority.fingerprint()));
         let fingerprints = all.chain(contact.key_fingerprints.iter().cloned());
         let mut warnings = Vec::new();
-        let shared = |vo: &String| {
-            let mut named = config.named_vos().into_iter();
-            let of_this = known.as_ref().and_then(|known| known.issuer.clone());
-            let of_this = format!("issuer '{}'", of_this.unwrap_or_default());
-            named.any(|(key, named)| named == *vo && key != of_this)
-        };
-        if let Some(vo) = wanted.vo.as_ref().filter(|vo| shared(vo)) {
+        if let Some(vo) = wanted.vo.as_ref().filter(|vo| vos.contain(vo)) {
             warnings.push(format!(
-                "the VO {vo} has other members here: members of one VO see and cancel each other's jobs, and rules for its \
-                 groups apply to all of them"
+                "the VO {vo} has other members or rules here: members of one VO see and cancel each other's jobs and share its \
+                 slots, and rules for its groups apply to all of them, within --rights"
             ));
         }
+        warnings.extend(addresses.refused.iter().map(|address| {
+            format!(
+                "{address} of this site is not public, and is not the address and port that answered, so connections to it stay \
+                 refused; if it is meant, add --private-address {address}"
+            )
+        }));
         Ok(Plan {
             is_trusted: contact.is_trusted,
             wanted,
@@ -321,7 +327,7 @@ impl Plan {
         }
         if !self.hosts_left_out.is_empty() {
             text += &format!(
-                "  left out   hosts that could be internal: {}\n",
+                "  left out   hosts that could be internal, or belong to other trusted sites: {}\n",
                 self.hosts_left_out.join(", ")
             );
         }
@@ -369,7 +375,7 @@ fn name_for(
 /// What its tokens can do: as typed, as it was, or as a person answers.
 fn grant_for(
     args: &TrustAddArgs,
-    config: &Config,
+    vos: &VosHere,
     contact: &Contact,
     name: &SiteName,
     known: Option<&TrustedSite>,
@@ -422,9 +428,8 @@ fn grant_for(
         (Some(vo), _) => vo.clone(),
         (None, Some(vo)) => vo,
         (None, None) => {
-            let own = name.to_string();
-            let mut named = config.named_vos().into_iter();
-            if named.any(|(_, named)| named == own) {
+            let own = vo_of_site(name, &contact.host);
+            if vos.contain(&own) {
                 return Err(CommandError::Usage(format!(
                     "the VO {own} already exists here; name the VO of its users with --vo (--vo {own} to share it), or give the \
                      site another name with --name"
@@ -439,6 +444,57 @@ fn grant_for(
         rights: rights.rights(),
     };
     Ok((rights, Some(grant)))
+}
+
+/// The VO of a site's users, unless another one is typed. The site chooses its name, so the VO has a form that no VO of a
+/// token's group or a VOMS server has, and a part that the site does not choose.
+fn vo_of_site(name: &SiteName, host: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let host = host.chars().map(|c| if is_plain(c) { c } else { '_' });
+    format!("{name}@{}", host.collect::<String>())
+}
+
+/// The VOs that somebody here has or a rule names, without those of a site that is trusted anew.
+struct VosHere(BTreeSet<String>);
+
+impl VosHere {
+    fn of(site: &SiteDirectory, config: &Config, known: Option<&TrustedSite>) -> VosHere {
+        let of_known = known.and_then(|known| known.issuer.clone());
+        let of_known = format!("issuer '{}'", of_known.unwrap_or_default());
+        let named = config.named_vos().into_iter().chain(config.vos_of_rules());
+        let named = named.filter(|(key, _)| *key != of_known);
+        let named = named.map(|(_, vo)| vo.to_owned());
+        // `<vo>/<host>.lsc`
+        let voms = std::fs::read_dir(site.resolve(&config.trust.vomsdir));
+        let voms = voms.into_iter().flatten().flatten();
+        let voms = voms.filter_map(|entry| entry.file_name().into_string().ok());
+        VosHere(named.chain(voms).collect())
+    }
+
+    fn contain(&self, vo: &str) -> bool {
+        self.0.contains(vo)
+    }
+}
+
+/// The hosts of the document that count, and the others.
+fn hosts_for(
+    contact: &Contact,
+    config: &Config,
+    others: &[&TrustedSite],
+) -> (Vec<String>, Vec<String>) {
+    let is_public = |host: &str| match host.parse::<IpAddr>() {
+        Ok(address) => why_not_public(address).is_none(),
+        // Wherever a name leads, only public addresses are connected to.
+        Err(_) => host != "localhost",
+    };
+    let mut taken = own_hosts(config);
+    taken.extend(others.iter().flat_map(|site| site.hosts()));
+    hosts_that_count(&contact.document, &contact.host, &taken, is_public)
+}
+
+fn has_plain_door(known: &TrustedSite) -> bool {
+    let mut servers = known.servers.iter();
+    servers.any(|server| server.starts_with("http://"))
 }
 
 fn rights_of(answer: &str) -> Result<SiteRights, CommandError> {
@@ -548,6 +604,25 @@ mod tests {
         for bad in ["", "0a", &"zz".repeat(32), &"0a".repeat(33)] {
             assert!(fingerprint(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_site_cannot_choose_the_vo_of_others_by_its_name() {
+        let name: SiteName = "dteam".parse().expect("a name");
+        assert_eq!(vo_of_site(&name, "se.example.org"), "dteam@se.example.org");
+        assert_eq!(vo_of_site(&name, "2001:db8::1"), "dteam@2001_db8__1");
+        let made = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(made.path().join("vomsdir/ops")).expect("made");
+        let site = SiteDirectory::at(made.path()).expect("a path");
+        let text = "[site]\nname = \"here\"\nhosts = [\"127.0.0.2\"]\n[[trust.issuer]]\nissuer = \"https://b\"\n\
+                    vo = \"b\"\n[storage]\nlisten = \"127.0.0.2:8443\"\n[[storage.pool]]\nname = \"disk1\"\n\
+                    path = \"pools/disk1\"\n[[storage.group]]\ngroup = \"/dteam/prod\"\npath = \"/\"\nrights = []\n";
+        let config = Config::parse(text).expect(text);
+        let vos = VosHere::of(&site, &config, None);
+        for vo in ["dteam", "ops", "b"] {
+            assert!(vos.contain(vo), "{vo}");
+        }
+        assert!(!vos.contain("dteam@se.example.org"));
     }
 
     #[test]

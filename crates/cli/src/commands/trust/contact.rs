@@ -4,15 +4,19 @@
 use crate::exit::CommandError;
 use crate::site::trusted_sites::of_pki;
 use http::{Method, StatusCode};
+use openssl::x509::X509;
 use penstock_field_tools::remote_error::RemoteError;
-use penstock_protocol::http1::client::{Client, ClientConfig, ClientError, ClientRequest};
-use penstock_protocol::pki::ForeignAuthority;
+use penstock_protocol::http1::client::{
+    Client, ClientConfig, ClientError, ClientRequest, ClientResponse,
+};
+use penstock_protocol::pki::{ForeignAuthority, subject_of};
 use penstock_protocol::site_document::{
     DOCUMENT_BYTES_MAX, SiteDocument, WELL_KNOWN, canonical_host,
 };
 use penstock_protocol::tls::{ClientTls, TlsError};
 use penstock_protocol::token::{configuration_address, key_fingerprints};
 use serde_json::Value;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use thiserror::Error;
@@ -35,12 +39,22 @@ pub struct Contact {
     /// The host in its one form.
     pub host: String,
     pub document: SiteDocument,
+    /// Who sent the document, over the connection for which an authority vouches.
+    pub sender: Sender,
     /// That vouch for it. All are among those that it names.
     pub authorities: Vec<ForeignAuthority>,
     /// This site trusts its certificate already.
     pub is_trusted: bool,
     /// Thumbprints of the keys that its issuer publishes.
     pub key_fingerprints: Vec<String>,
+}
+
+/// The other end of a connection, as the connection itself tells it.
+pub struct Sender {
+    /// Its address and port.
+    pub address: SocketAddr,
+    /// The subject of the certificate that it showed, in slash form. Empty: it has none that can be written.
+    pub host_subject: String,
 }
 
 /// Why something was not fetched.
@@ -159,11 +173,11 @@ impl From<LookError> for CommandError {
 async fn look_at(url: &Url, certificates: &Path) -> Result<Contact, LookError> {
     let trusting = client(ClientTls::from_ca_directory(certificates))?;
     let told = document_at(&trusting, url).await;
-    let (document, client, is_trusted, _kept) = match told {
-        Ok(document) => (document, trusting, true, None),
+    let ((document, sender), client, is_trusted, _kept) = match told {
+        Ok(told) => (told, trusting, true, None),
         Err(why) if why.is_not_trusted() => {
-            let (document, client, kept) = first_contact(url).await?;
-            (document, client, false, Some(kept))
+            let (told, client, kept) = first_contact(url).await?;
+            (told, client, false, Some(kept))
         }
         Err(why) => return Err(why.into()),
     };
@@ -184,6 +198,7 @@ async fn look_at(url: &Url, certificates: &Path) -> Result<Contact, LookError> {
         host,
         authorities: authorities_of(&document, url)?,
         document,
+        sender,
         is_trusted,
         key_fingerprints,
     })
@@ -201,6 +216,7 @@ pub async fn told_by(url: &Url, certificates: &Path) -> Result<SiteDocument, Tel
     let client = client(ClientTls::from_ca_directory(certificates));
     let client = client.map_err(|why| TellingError::Unreachable(why.to_string()))?;
     let told = document_at(&client, url).await;
+    let told = told.map(|(document, _)| document);
     told.map_err(|why| match why.is_not_trusted() {
         true => TellingError::NotTrusted(why.to_string()),
         false => TellingError::Unreachable(why.to_string()),
@@ -209,9 +225,11 @@ pub async fn told_by(url: &Url, certificates: &Path) -> Result<SiteDocument, Tel
 
 /// What a site tells that is not trusted as yet: taken from anybody, then taken again from whom the authorities that it names
 /// vouch for. Gives a client that trusts these alone, and the directory that it needs.
-async fn first_contact(url: &Url) -> Result<(SiteDocument, Client, tempfile::TempDir), LookError> {
+async fn first_contact(
+    url: &Url,
+) -> Result<((SiteDocument, Sender), Client, tempfile::TempDir), LookError> {
     let anybody = client(ClientTls::for_first_contact())?;
-    let document = document_at(&anybody, url).await?;
+    let (document, _) = document_at(&anybody, url).await?;
     let authorities = authorities_of(&document, url)?;
     if authorities.is_empty() {
         return Err(LookError::Other(CommandError::Unreachable(format!(
@@ -222,13 +240,12 @@ async fn first_contact(url: &Url) -> Result<(SiteDocument, Client, tempfile::Tem
     let kept = tempfile::tempdir()
         .map_err(|why| CommandError::local("cannot make a temporary directory", why))?;
     for authority in &authorities {
-        let installed = authority.install(kept.path(), &document.host_subject);
-        installed.map_err(of_pki)?;
+        authority.save_in(kept.path()).map_err(of_pki)?;
     }
     let trusting = client(ClientTls::from_ca_directory(kept.path()))?;
-    let again = document_at(&trusting, url).await?;
+    let (again, sender) = document_at(&trusting, url).await?;
     match again == document {
-        true => Ok((document, trusting, kept)),
+        true => Ok(((document, sender), trusting, kept)),
         false => Err(LookError::Other(CommandError::Unreachable(format!(
             "{url} sent two different site documents, one after the other; try again, and if this persists, somebody \
              intercepts the connection"
@@ -262,24 +279,45 @@ fn client(tls: Result<ClientTls, TlsError>) -> Result<Client, CommandError> {
     }))
 }
 
-async fn document_at(client: &Client, site: &Url) -> Result<SiteDocument, FetchError> {
+async fn document_at(client: &Client, site: &Url) -> Result<(SiteDocument, Sender), FetchError> {
     let mut url = site.clone();
     url.set_path(WELL_KNOWN);
-    let body = fetch(client, &url, DOCUMENT_BYTES_MAX).await?;
-    SiteDocument::parse(&body).map_err(|why| FetchError::Content {
-        url,
-        why: why.to_string(),
+    let (body, sender) = fetch(client, &url, DOCUMENT_BYTES_MAX).await?;
+    let parsed = SiteDocument::parse(&body).map_err(|why| why.to_string());
+    let told = parsed.and_then(|document| {
+        let sender = sender.ok_or("its connection is gone already")?;
+        Ok((document, sender))
+    });
+    told.map_err(|why| FetchError::Content { url, why })
+}
+
+/// Who answers, as long as the connection is there.
+fn sender_of(answer: &ClientResponse) -> Option<Sender> {
+    let address = answer.peer_addr()?;
+    let shown = answer.peer_certificate_pem();
+    let shown = shown.and_then(|pem| X509::from_pem(pem.as_bytes()).ok());
+    let subject = shown.and_then(|certificate| subject_of(&certificate).ok());
+    Some(Sender {
+        address: SocketAddr::new(address.ip().to_canonical(), address.port()),
+        host_subject: subject.unwrap_or_default(),
     })
 }
 
 /// Fetches a document that is there for anybody. Shows nothing, and follows nothing.
-async fn fetch(client: &Client, url: &Url, bytes_max: u64) -> Result<Vec<u8>, FetchError> {
+async fn fetch(
+    client: &Client,
+    url: &Url,
+    bytes_max: u64,
+) -> Result<(Vec<u8>, Option<Sender>), FetchError> {
     let exchange = async {
         let mut answer = client
             .send(ClientRequest::new(Method::GET, url.clone()))
             .await?;
         let advice = match answer.status {
-            StatusCode::OK => return Ok(answer.read_all(bytes_max).await?),
+            StatusCode::OK => {
+                let sender = sender_of(&answer);
+                return Ok((answer.read_all(bytes_max).await?, sender));
+            }
             status if status.is_redirection() => {
                 "redirects are not followed; give the URL of the site itself"
             }
@@ -312,7 +350,7 @@ async fn issuer_keys(client: &Client, issuer: &str) -> Result<Vec<String>, LookE
         |text: &str| LookError::Other(CommandError::Unreachable(format!("'{text}' is not a URL")));
     let address = configuration_address(issuer);
     let url = Url::parse(&address).map_err(|_| not_url(&address))?;
-    let body = fetch(client, &url, ISSUER_BYTES_MAX).await?;
+    let (body, _) = fetch(client, &url, ISSUER_BYTES_MAX).await?;
     let offered: Value =
         serde_json::from_slice(&body).map_err(|why| wrong(&url, why.to_string()))?;
     // OpenID Connect Discovery §4.3: the issuer must be exactly the one asked for.
@@ -330,7 +368,7 @@ async fn issuer_keys(client: &Client, issuer: &str) -> Result<Vec<String>, LookE
             format!("its keys are at another server ({keys})"),
         ));
     }
-    let body = fetch(client, &keys, ISSUER_BYTES_MAX).await?;
+    let (body, _) = fetch(client, &keys, ISSUER_BYTES_MAX).await?;
     let jwks: Value = serde_json::from_slice(&body).map_err(|why| wrong(&keys, why.to_string()))?;
     match key_fingerprints(&jwks) {
         found if found.is_empty() => Err(wrong(&keys, "it contains no keys".to_owned())),

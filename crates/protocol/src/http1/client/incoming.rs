@@ -119,6 +119,12 @@ impl ClientResponse {
             .and_then(|kept| kept.wire.stream.peer_addr().ok())
     }
 
+    /// The certificate that the server showed, as PEM, while the body lasts; believed or not, as the trust of the client says.
+    pub fn peer_certificate_pem(&self) -> Option<String> {
+        let kept = self.connection.as_ref()?;
+        kept.wire.stream.peer_certificate_pem()
+    }
+
     /// Waits differently for the body, for example for a stream of progress reports.
     pub fn set_stall_timeout(&mut self, stall_timeout: Duration) {
         self.stall_timeout = stall_timeout;
