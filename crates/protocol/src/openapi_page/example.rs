@@ -175,8 +175,8 @@ fn quoted(argument: &str) -> String {
 /// The port that the document's first server tells, as `port 8443` or `, 8446`; `PORT` where it tells none.
 fn port(document: &Value) -> String {
     let told = text(&document["servers"][0]["description"]);
-    let numbers = told.split(|letter: char| !letter.is_ascii_digit());
-    let port = numbers.filter(|number| number.len() >= 2).last();
+    let mut numbers = told.split(|letter: char| !letter.is_ascii_digit());
+    let port = numbers.rfind(|number| number.len() >= 2);
     port.unwrap_or("PORT").to_owned()
 }
 
