@@ -64,6 +64,15 @@ fn body(document: &Value, operation: &Value) -> Vec<String> {
     }
     match value_of(document, media, schema, 0) {
         Value::String(text) if text == ANY_TEXT => vec![of_type, "--data-binary @FILE".to_owned()],
+        Value::Object(fields) if media_type == "application/x-www-form-urlencoded" => fields
+            .iter()
+            .map(|(name, value)| {
+                format!(
+                    "--data-urlencode {}",
+                    quoted(&format!("{name}={}", words(value)))
+                )
+            })
+            .collect(),
         value => vec![of_type, format!("--data {}", quoted(&words(&value)))],
     }
 }
@@ -204,6 +213,12 @@ mod tests {
                         --header 'Upload-Complete: ?0' \\\n  --header 'Content-Type: application/json' \\\n  \
                         --data '{\"why\":\"it'\\''s full\"}' \\\n  'https://HOST:8446/ban/se?se=https://a.org'";
         assert_eq!(command(&document, "post", "/ban/se", &operation), expected);
+        let form = json!({"security": [], "requestBody": {"content": {"application/x-www-form-urlencoded": {
+            "schema": {"type": "object"}, "example": {"scope": "LIST:/ DOWNLOAD:/"}}}}});
+        assert_eq!(
+            command(&document, "post", "/token", &form),
+            "curl --request POST \\\n  --data-urlencode 'scope=LIST:/ DOWNLOAD:/' \\\n  'https://HOST:8446/token'"
+        );
         let public = json!({"security": []});
         assert_eq!(
             command(&document, "get", "/whoami", &public),
