@@ -19,7 +19,7 @@ for suite in "$@"; do
   # cargo's runner has a line for each crate, pytest one for all.
   mapfile -t -O "${#totals[@]}" totals < <(awk '
     /^test result:/ { passed += $4; failed += $6; ignored += $8; runs++ }
-    / in [0-9.]+s( \([0-9:]+\))?$/ && / passed/ { print }
+    !/^test / && / in [0-9.]+s( \([0-9:]+\))?$/ && / passed/ { print }
     /^unsteady, passed alone: / { print }
     END {
       if (runs) printf "cargo test: %d passed; %d failed; %d ignored, in %d binaries\n", passed, failed, ignored, runs

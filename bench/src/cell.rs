@@ -1,5 +1,6 @@
 //! The cells: what is measured, against which peer, with how many bytes. A cell moves at most 8 GB.
 
+use crate::clients::ClientCell;
 use crate::load::Bound;
 use crate::relayed::cells::RelayCell;
 use std::time::Duration;
@@ -96,6 +97,8 @@ pub enum Cell {
     Records,
     /// A day of 300 busy links in a journal.
     Explanations,
+    /// Command-line clients.
+    Client(ClientCell),
     /// Numbers of transfers over a network with delay, loss and a rate.
     Relay(RelayCell),
 }
@@ -234,6 +237,7 @@ impl Cell {
             Cell::Records,
             Cell::Explanations,
         ]);
+        cells.extend(ClientCell::ALL.map(Cell::Client));
         cells.extend(RelayCell::ALL.map(Cell::Relay));
         cells
     }
@@ -247,6 +251,7 @@ impl Cell {
             | Cell::ServiceStub
             | Cell::ServiceMemory
             | Cell::Hopeless
+            | Cell::Client(_)
             | Cell::ServiceBackup(Between::Sites) => true,
             Cell::Disk(_)
             | Cell::ServiceSubmit(_)
@@ -272,6 +277,7 @@ impl Cell {
                 | Cell::ServiceSites
                 | Cell::ServiceSitesEarlier
                 | Cell::Records
+                | Cell::Client(_)
                 | Cell::Relay(_)
         )
     }
@@ -305,6 +311,7 @@ impl Cell {
             Cell::ServiceBackup(Between::Stubs) => "service-backup-stub".to_owned(),
             Cell::Records => "records".to_owned(),
             Cell::Explanations => "explain-300".to_owned(),
+            Cell::Client(cell) => cell.name().to_owned(),
             Cell::Relay(cell) => cell.name().to_owned(),
         }
     }
@@ -314,7 +321,7 @@ impl Cell {
     /// No cell takes longer than its own time.
     pub fn timeout(&self) -> Duration {
         match self {
-            Cell::Records => Duration::from_secs(3600),
+            Cell::Records | Cell::Client(_) => Duration::from_secs(3600),
             _ => Duration::from_secs(900),
         }
     }
@@ -342,6 +349,7 @@ impl Cell {
             | Cell::ServiceBackup(_)
             | Cell::Records
             | Cell::Explanations
+            | Cell::Client(_)
             | Cell::Relay(_) => self.name(),
         }
     }

@@ -15,7 +15,9 @@ use crate::servers::xrootd::XrootdPair;
 use crate::servers::{Certificates, find_program, nginx, penstock, xrootd};
 use crate::stub::Stub;
 use crate::work_directory::WorkDirectory;
-use crate::{explanations, hopeless, in_flight, interface, queue, records, service, starts};
+use crate::{
+    clients, explanations, hopeless, in_flight, interface, queue, records, service, starts,
+};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -227,6 +229,13 @@ impl Field {
                 }
                 Ok(report.service("stubs that take no time", &measured))
             }
+            Cell::Client(cell) => {
+                let directory = self.work.directory(cell.name())?;
+                let server = self.server_of_clients(&directory)?;
+                let (table, rows) =
+                    tokio::task::block_in_place(|| cell.measure(&server, &directory, scale))?;
+                Ok(report.rows(table, &rows))
+            }
             Cell::Relay(cell) => {
                 let directory = self.work.directory(cell.name())?;
                 let (table, rows) = cell.measure(self.binary()?, &directory, scale).await?;
@@ -285,6 +294,7 @@ impl Field {
             | Cell::ServiceStub
             | Cell::ServiceMemory
             | Cell::Records
+            | Cell::Client(_)
             | Cell::Relay(_) => {
                 return Err(BenchError::failed("a cell without a service of its own"));
             }
@@ -364,6 +374,7 @@ impl Field {
             | Cell::ServiceMemory
             | Cell::ServiceSitesEarlier
             | Cell::Records
+            | Cell::Client(_)
             | Cell::Relay(_) => {
                 return Ok(());
             }
@@ -411,6 +422,19 @@ impl Field {
         }
         eprintln!("profile: {}", report.display());
         Ok(())
+    }
+
+    /// The first storage site, as command-line clients use it.
+    fn server_of_clients(&self, home: &Path) -> Result<clients::Server<'_>, BenchError> {
+        let (sites, binary) = (self.sites()?, self.binary()?);
+        let [files, _] = sites.storage_sites();
+        Ok(clients::Server {
+            target: &sites.source,
+            binary,
+            trusted: files.certificates(),
+            token: files.storage_token(binary)?,
+            home: home.to_owned(),
+        })
     }
 
     fn sites(&self) -> Result<&Sites, BenchError> {

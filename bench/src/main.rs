@@ -4,6 +4,7 @@
 
 mod backups;
 mod cell;
+mod clients;
 mod contest;
 mod disk;
 mod error;

@@ -4,6 +4,7 @@ asks for everything that they allow, and for much that they do not.
 All answers that other tests get by `Service` are held against the documents as well.
 """
 
+import html
 import json
 import os
 import re
@@ -94,6 +95,45 @@ def test_the_document_is_openapi_and_its_examples_are_true(name):
     assert found
     for of, schema, value in found:
         assert not known.complaints(schema, value), of
+
+
+@pytest.mark.parametrize(
+    "name, words, operation",
+    [("fts", "jobs cancel", "cancelJobs"), ("penstock", "mutes", "addMute"), ("storage", "trash", "listTrash")],
+)
+def test_the_web_page_is_searched(site, browser_tools, name, words, operation):
+    page = base(site, name) + SERVED[name].replace(".json", ".html")
+    line = ["node", "test/openapi.mjs", page, words, operation]
+    done = subprocess.run(line, cwd=browser_tools, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_example_of_the_web_page_is_a_request_that_is_understood(site, name, tmp_path):
+    """The commands as a shell runs them: what they name is not there, but nothing is wrong with them."""
+    page = Endpoint(base(site, name), site.certificates).ask("GET", SERVED[name].replace(".json", ".html")).text
+    commands = {
+        operation: html.unescape(command)
+        for operation, command in re.findall(
+            r'<details id="(\w+)">.*?<h3>Example</h3><pre><code>(.*?)</code></pre>', page, re.DOTALL
+        )
+    }
+    operations = [operation for _, _, operation in interface(name).operations()]
+    assert set(commands) == {operation["operationId"] for operation in operations}
+    # What FTS has and this service refuses is described by its refusal alone.
+    served = [one["operationId"] for one in operations if any(status.startswith("2") for status in one["responses"])]
+    (tmp_path / "FILE").write_text("any bytes")
+    options = f"-sS -m 30 -o answer -w '%{{http_code}}' --capath {site.certificates}"
+    misread = []
+    for command in (commands[operation].replace("fts.example.org", HOST) for operation in served):
+        command = re.sub("https://HOST:[0-9]+", base(site, name), command)
+        script = f'curl() {{ command curl {options} "$@"; }}\n{command}'
+        environment = {**os.environ, "TOKEN": site.admin_token()}
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment)
+        if done.returncode != 0 or done.stdout in ("400", "405", "415", "500"):
+            answer = (tmp_path / "answer").read_text(errors="replace")[:300] if (tmp_path / "answer").exists() else ""
+            misread.append(f"{command}\n{done.stdout} {done.stderr} {answer}")
+    assert not misread, "\n\n".join(misread)
 
 
 @pytest.mark.parametrize("name", ["fts", "penstock"])

@@ -39,7 +39,7 @@ def test_a_recorded_site_is_replayed_and_a_limit_brings_what_it_did_bring(own_gr
     assert told["transfers"] > 60 and told["error_percent"] <= 25, told
     [lifted, faster] = told["alternatives"]
     # For half of the time a quarter of the transfers could run.
-    assert lifted["gain_percent"] > 20, told
+    assert lifted["gain_percent"] > 15, told
     assert lifted["links"][0]["limiting"]["slots"] == "link", told
     assert abs(faster["gain_percent"]) < 15, told
     assert json.loads(what_if(grid.here, *words, "--json")) == told
@@ -49,7 +49,7 @@ def test_a_recorded_site_is_replayed_and_a_limit_brings_what_it_did_bring(own_gr
     # The fix that the explainer has for the drop.
     fixed = ("--fix", drop["id"], "--resolution", "1s")
     [fix] = json.loads(what_if(grid.here, *window, *fixed, "--json"))["alternatives"]
-    assert fix["change"].startswith(f"link {link} active=") and fix["gain_percent"] > 20, fix
+    assert fix["change"].startswith(f"link {link} active=") and fix["gain_percent"] > 15, fix
 
     # Without a time the drop alone is replayed …
     [alone] = json.loads(what_if(grid.here, *fixed, "--json"))["alternatives"]

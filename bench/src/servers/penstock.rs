@@ -296,6 +296,16 @@ impl SiteFiles {
         ServerProcess::start(&format!("penstock {}", self.name), command, &log, &listens)
     }
 
+    /// Whom its clients trust.
+    pub fn certificates(&self) -> PathBuf {
+        self.root.join("certificates")
+    }
+
+    /// A token for all that clients do with files.
+    pub fn storage_token(&self, binary: &Path) -> Result<String, BenchError> {
+        self.token(binary, STORAGE_SCOPE)
+    }
+
     /// A token of this site.
     pub fn token(&self, binary: &Path, scope: &str) -> Result<String, BenchError> {
         // Storage tokens are shown to both sites of a copy; an administrator's is for this site alone.
@@ -329,7 +339,7 @@ impl SiteFiles {
                 self.host,
                 self.port + SERVICE_PORT
             ))?,
-            client: client_trusting(&self.root.join("certificates"))?,
+            client: client_trusting(&self.certificates())?,
             token: self.token(binary, "penstock.admin fts")?,
             process: process.id(),
         })
@@ -343,7 +353,7 @@ impl SiteFiles {
         distance: u16,
         process: &ServerProcess,
     ) -> Result<Target, BenchError> {
-        let token = self.token(binary, STORAGE_SCOPE)?;
+        let token = self.storage_token(binary)?;
         let mut authorization = HeaderValue::try_from(format!("Bearer {token}"))
             .map_err(|_| BenchError::failed("`penstock token` printed what is no header"))?;
         authorization.set_sensitive(true);
@@ -355,7 +365,7 @@ impl SiteFiles {
                 self.port + distance
             ))?,
             authorization: Some(authorization),
-            client: client_trusting(&self.root.join("certificates"))?,
+            client: client_trusting(&self.certificates())?,
             processes: vec![process.id()],
         })
     }

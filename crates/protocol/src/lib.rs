@@ -23,6 +23,7 @@ pub mod membership;
 pub mod monitoring;
 pub mod network;
 pub mod oauth;
+pub mod openapi_page;
 pub mod pace;
 pub mod pki;
 pub mod problem;

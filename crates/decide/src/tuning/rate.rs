@@ -52,7 +52,8 @@ pub(super) trait Comparison {
 
 impl Comparison for TrialResult {
     fn error_beside(self, other: TrialResult) -> f64 {
-        self.error.hypot(other.error)
+        // By hand: `hypot` of the C library would ask for glibc 2.35, and servers have 2.34.
+        (self.error * self.error + other.error * other.error).sqrt()
     }
 
     fn gained_beside(self, smaller: TrialResult, worth: f64) -> f64 {

@@ -5,12 +5,14 @@ pub(super) use crate::reserved_names::{is_hidden, rest_of};
 
 use super::answer::{METHODS, Problem, Response};
 use crate::reserved_names::{RESERVED, name_in_the_way};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
 use penstock_model::{NamespacePath, ProblemCode, StageRequestId};
 use penstock_persistence::namespace::EntryId;
 use penstock_protocol::http1::server::Request;
+use penstock_protocol::openapi_page;
+use std::sync::LazyLock;
 
 /// Other sites may not embed what is served with it.
 pub(super) const RESOURCE_POLICY: HeaderName =
@@ -143,6 +145,11 @@ const SCRIPT: &str = include_str!("../../assets/pages.js");
 const STYLE: &str = include_str!("../../assets/pages.css");
 /// The interface beside WebDAV, for programs.
 const OPENAPI: &str = include_str!("../../../../docs/api/openapi/storage.json");
+/// The same for people.
+static OPENAPI_PAGE: LazyLock<String> = LazyLock::new(|| {
+    let document = serde_json::from_str(OPENAPI).expect("a test reads it");
+    openapi_page::of(&document, "/.penstock/openapi.json", &[])
+});
 /// The same picture as the live page has.
 const ICON: &str = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>\
 <rect width='16' height='16' rx='4' fill='#0b63c5'/>\
@@ -180,11 +187,12 @@ pub(super) fn refuse(operation: &PathOperation, path: &NamespacePath) -> Result<
 /// A file of the pages or the interface's description, for anybody; `None` when the path is not reserved.
 pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<Response, Problem>> {
     let names: Vec<&str> = rest_of(path)?.iter().map(String::as_str).collect();
-    let (media_type, content) = match names.as_slice() {
+    let (media_type, content): (_, &str) = match names.as_slice() {
         ["pages.js"] => ("text/javascript; charset=utf-8", SCRIPT),
         ["pages.css"] => ("text/css; charset=utf-8", STYLE),
         ["icon.svg"] => ("image/svg+xml", ICON),
         ["openapi.json"] => ("application/json", OPENAPI),
+        ["openapi.html"] => ("text/html; charset=utf-8", &OPENAPI_PAGE),
         _ => {
             return Some(Err(Problem::new(
                 ProblemCode::PathNotFound,
@@ -202,6 +210,10 @@ pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<Re
         .with(RESOURCE_POLICY, HeaderValue::from_static("same-origin"))
         // They change with the binary and have no version in their names.
         .with(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if names == ["openapi.html"] {
+        let policy = HeaderValue::from_static(&openapi_page::POLICY);
+        answer = answer.with(CONTENT_SECURITY_POLICY, policy);
+    }
     answer.body = content.as_bytes().to_vec();
     Some(Ok(answer))
 }

@@ -1,24 +1,34 @@
 //! Descriptions of the interfaces at the port of the transfer service: OpenAPI documents for programs, and pages made of
 //! them for people. They hold no data of the site and are for anybody; the storage element serves its own document.
 
-mod page;
-
 use axum::Router;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use penstock_protocol::openapi_page::{self, RelatedPage};
 use std::sync::LazyLock;
 
 const OWN: &str = include_str!("../../../../../docs/api/openapi/penstock.json");
 const FTS: &str = include_str!("../../../../../docs/api/openapi/fts.json");
-/// The pages load nothing, and run nothing.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; \
-                      frame-ancestors 'none'";
+/// Documents run nothing; the pages have a policy of their own.
+const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
-static OWN_PAGE: LazyLock<String> = LazyLock::new(|| page::of(&parsed(OWN)));
-static FTS_PAGE: LazyLock<String> = LazyLock::new(|| page::of(&parsed(FTS)));
+static OWN_PAGE: LazyLock<String> = LazyLock::new(|| {
+    let fts = RelatedPage {
+        address: "/fts/openapi.html",
+        title: "FTS REST interface",
+    };
+    openapi_page::of(&parsed(OWN), "/openapi.json", &[fts])
+});
+static FTS_PAGE: LazyLock<String> = LazyLock::new(|| {
+    let own = RelatedPage {
+        address: "/openapi.html",
+        title: "Penstock's own interface",
+    };
+    openapi_page::of(&parsed(FTS), "/fts/openapi.json", &[own])
+});
 
 /// `/openapi.json` and `/openapi.html`: our own interface; below `/fts/`: FTS's.
 pub fn router() -> Router {
@@ -34,17 +44,17 @@ fn parsed(text: &str) -> serde_json::Value {
 }
 
 fn document(text: &'static str) -> Response {
-    answer("application/json", text)
+    answer("application/json", POLICY, text)
 }
 
 fn people(page: &'static str) -> Response {
-    answer("text/html; charset=utf-8", page)
+    answer("text/html; charset=utf-8", &openapi_page::POLICY, page)
 }
 
-fn answer(media_type: &'static str, text: &'static str) -> Response {
+fn answer(media_type: &'static str, policy: &'static str, text: &'static str) -> Response {
     let headers = [
         (CONTENT_TYPE, media_type),
-        (CONTENT_SECURITY_POLICY, POLICY),
+        (CONTENT_SECURITY_POLICY, policy),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         // It changes with the binary and has no version in its name.
         (CACHE_CONTROL, "no-cache"),
@@ -61,7 +71,7 @@ mod tests {
         for (text, page) in [(OWN, &OWN_PAGE), (FTS, &FTS_PAGE)] {
             let document = parsed(text);
             for path in document["paths"].as_object().expect("paths").keys() {
-                assert!(page.contains(&format!(" {path}</code>")), "{path}");
+                assert!(page.contains(&format!("</b> {path}</code>")), "{path}");
             }
             for name in document["components"]["schemas"]
                 .as_object()
@@ -70,7 +80,8 @@ mod tests {
             {
                 assert!(page.contains(&format!("<dt id=\"{name}\">")), "{name}");
             }
-            assert!(!page.contains("<script"));
+            let operations = page.matches("<details ").count();
+            assert_eq!(page.matches("<h3>Example</h3>").count(), operations);
         }
     }
 }

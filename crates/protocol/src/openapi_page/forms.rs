@@ -1,82 +1,10 @@
-//! An OpenAPI document as a page: operations by tag, and the forms that they refer to. It knows what our documents use
-//! of OpenAPI 3.1, and shows as JSON what it does not know.
+//! The forms of an OpenAPI document in words.
 
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
-const METHODS: [&str; 6] = ["get", "put", "post", "delete", "head", "patch"];
-const HEAD: &str = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-<meta name=\"color-scheme\" content=\"light dark\">\
-<style>body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
-code{font-size:.95em}details{margin:.3em 0;border-bottom:1px solid #8884}summary{cursor:pointer;padding:.2em 0}\
-dt{font-weight:600;margin-top:1em}dd{margin:0 0 0 1em}ul{margin:.2em 0;padding-left:1.4em}</style>";
-
-/// The page. What the document does not hold is left out.
-pub fn of(document: &Value) -> String {
-    let mut page = HEAD.to_owned();
-    let title = escaped(text(&document["info"]["title"]));
-    page += &format!("<title>{title}</title></head><body><h1>{title}</h1>");
-    page += &paragraph(&document["info"]["description"]);
-    for tag in document["tags"].as_array().into_iter().flatten() {
-        let name = escaped(text(&tag["name"]));
-        page += &format!("<h2>{name}</h2>{}", paragraph(&tag["description"]));
-        for (path, operations) in entries(&document["paths"]) {
-            for method in METHODS {
-                let operation = &operations[method];
-                let tags = operation["tags"].as_array();
-                if tags.is_some_and(|tags| tags.contains(&tag["name"])) {
-                    page += &operation_of(document, path, method, operation);
-                }
-            }
-        }
-    }
-    page += "<h2>forms</h2><dl>";
-    for (name, schema) in entries(&document["components"]["schemas"]) {
-        let name = escaped(name);
-        page += &format!("<dt id=\"{name}\">{name}</dt><dd>{}</dd>", form(schema));
-    }
-    page + "</dl></body></html>"
-}
-
-fn operation_of(document: &Value, path: &str, method: &str, operation: &Value) -> String {
-    let (method, path) = (method.to_ascii_uppercase(), escaped(path));
-    let summary = escaped(text(&operation["summary"]));
-    let mut shown = format!("<details><summary><code>{method} {path}</code> {summary}</summary>");
-    shown += &paragraph(&operation["description"]);
-    let parameters = operation["parameters"].as_array();
-    shown += "<ul>";
-    for parameter in parameters.into_iter().flatten() {
-        let (name, place) = (escaped(text(&parameter["name"])), text(&parameter["in"]));
-        let must = if parameter["required"] == true {
-            ", required"
-        } else {
-            ""
-        };
-        let what = form(&parameter["schema"]);
-        let why = inline(text(&parameter["description"]));
-        let _ = write!(
-            shown,
-            "<li><code>{name}</code> ({place}{must}): {what} {why}</li>"
-        );
-    }
-    if !operation["requestBody"].is_null() {
-        let _ = write!(
-            shown,
-            "<li>body: {}</li>",
-            content(&operation["requestBody"])
-        );
-    }
-    shown += "</ul><ul>";
-    for (status, response) in entries(&operation["responses"]) {
-        let told = content(resolved(document, response));
-        let _ = write!(shown, "<li><code>{status}</code> {told}</li>");
-    }
-    shown + "</ul></details>"
-}
-
 /// The description of a request or an answer, and the forms that it may have.
-fn content(of: &Value) -> String {
+pub(super) fn content(of: &Value) -> String {
     let mut shown = inline(text(&of["description"]));
     for (media_type, media) in entries(&of["content"]) {
         let media_type = escaped(media_type);
@@ -89,7 +17,7 @@ fn content(of: &Value) -> String {
     shown
 }
 
-fn resolved<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
+pub(super) fn resolved<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     let target = value["$ref"]
         .as_str()
         .and_then(|target| target.strip_prefix('#'));
@@ -98,7 +26,7 @@ fn resolved<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
 }
 
 /// A schema in words.
-fn form(schema: &Value) -> String {
+pub(super) fn form(schema: &Value) -> String {
     let why = inline(text(&schema["description"]));
     let what = match schema {
         Value::Object(keys) => what(keys),
@@ -179,23 +107,16 @@ fn what(keys: &Map<String, Value>) -> String {
     shown
 }
 
-fn entries(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+pub(super) fn entries(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
     object.as_object().into_iter().flatten()
 }
 
-fn text(value: &Value) -> &str {
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn paragraph(value: &Value) -> String {
-    match text(value) {
-        "" => String::new(),
-        words => format!("<p>{}</p>", inline(words)),
-    }
-}
-
 /// Text with `code` in it.
-fn inline(words: &str) -> String {
+pub(super) fn inline(words: &str) -> String {
     let parts = words.split('`').enumerate();
     let shown = parts.map(|(number, part)| match number % 2 {
         1 => format!("<code>{}</code>", escaped(part)),
@@ -204,7 +125,7 @@ fn inline(words: &str) -> String {
     shown.collect()
 }
 
-fn escaped(words: &str) -> String {
+pub(super) fn escaped(words: &str) -> String {
     let mut shown = String::with_capacity(words.len());
     for letter in words.chars() {
         match letter {
