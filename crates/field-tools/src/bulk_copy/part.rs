@@ -172,11 +172,9 @@ fn open_alone(directory: &Directory, name: &OsStr) -> io::Result<File> {
             }
             Err(why) => return Err(why),
         };
-        lock(&file)?;
-        // Whoever had the lock before may have put it in place, or removed it.
-        if !directory.is_name_of(name, &file)? {
+        let Some(file) = locked(directory, name, file)? else {
             continue;
-        }
+        };
         if is_new || is_own(&file.metadata()?) {
             return Ok(file);
         }
@@ -190,6 +188,12 @@ fn open_alone(directory: &Directory, name: &OsStr) -> io::Result<File> {
 /// Another user could still write what they have made, and a second name may be anywhere.
 fn is_own(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.nlink() == 1
+}
+
+/// Locks a file of that name. `None`: whoever had the lock before has put it in place, or removed it.
+fn locked(directory: &Directory, name: &OsStr, file: File) -> io::Result<Option<File>> {
+    lock(&file)?;
+    Ok(directory.is_name_of(name, &file)?.then_some(file))
 }
 
 fn lock(file: &File) -> io::Result<()> {
@@ -403,11 +407,29 @@ mod tests {
     }
 
     #[test]
+    fn a_part_that_was_put_in_place_before_it_was_locked_is_left_alone() {
+        let site = Site::new();
+        let mut ours = site.open("f").expect("opened");
+        ours.begin(None).expect("begun");
+        ours.file.write_all(b"finished").expect("written");
+        let directory = site.place("f").directory(MissingDirectories::Refused);
+        let directory = directory.expect("opened");
+        let name = part_name("f".as_ref());
+        let theirs = directory.open_to_write(name.as_ref()).expect("opened");
+        ours.put_in_place(Occupied::Refused).expect("in place");
+        drop(ours);
+        let late = locked(&directory, name.as_ref(), theirs).expect("locked");
+        assert!(late.is_none());
+        drop(site.open("f").expect("a new one"));
+        assert_eq!(written(&site.at("f")), b"finished");
+    }
+
+    #[test]
     fn of_two_commands_none_changes_what_the_other_has_finished() {
         let site = Site::new();
         let content = vec![7; 10_000];
         let write = || {
-            for _ in 0..400 {
+            for _ in 0..100 {
                 let Ok(mut part) = site.open("f") else {
                     continue;
                 };
