@@ -2,6 +2,7 @@
 and what was cut off goes on.
 """
 
+import hashlib
 import json
 import os
 import signal
@@ -165,17 +166,20 @@ def test_an_upload_of_a_changed_file_begins_anew(begin, penstock, grid, place, l
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
-def test_a_download_goes_on_after_its_command_was_stopped(begin, penstock, grid, place, tmp_path, ending):
+def test_a_download_goes_on_after_its_command_was_stopped(begin, penstock, grid, place, tmp_path, state, ending):
     data = content("large", LARGE)
     grid.here_door.put(f"{place}/large", data)
     url, target = grid.here_door.url(f"{place}/large"), tmp_path / "target"
     target.mkdir()
     part_of(begin("copy", url, target / "large", "--bwlimit", SLOW), target, ending)
-    assert len(leftovers(target)) == 2 and not (target / "large").exists()
+    assert len(leftovers(target)) == 1 and not (target / "large").exists()
+    [note] = list((state / "penstock/downloads").iterdir())
+    assert note.stat().st_mode & 0o077 == 0
     told = penstock("copy", url, target / "large", json_output=True)
     assert told["copied"] == 1 and told["bytes"] == LARGE
     assert told["continued_bytes"] >= LARGE // 8, "it went on and did not begin anew"
     assert (target / "large").read_bytes() == data and leftovers(target) == []
+    assert not list((state / "penstock/downloads").iterdir())
 
 
 def part_of(process, target, ending):
@@ -289,6 +293,192 @@ def test_a_server_that_takes_no_pieces_gets_the_whole_file(penstock, faulty, pla
     told = penstock("copy", large, f"{faulty.url}{place}/large", json_output=True)
     assert told["copied"] == 1 and faulty.files[f"{place}/large"] == large.read_bytes()
     assert not faulty.requests("PATCH", f"{place}/large")
+
+
+# What others do meanwhile
+
+
+def part_name(name):
+    return f".penstock-{hashlib.sha256(name.encode()).hexdigest()[:32]}.part"
+
+
+def wait_for_part(process, site_or_target, before=0):
+    """Until a part of a copy is there: at a site of an upload, in a directory of a download."""
+
+    def size():
+        if hasattr(site_or_target, "seen"):
+            return unfinished_at(site_or_target)
+        return sum(path.stat().st_size for path in site_or_target.glob(".penstock-*.part"))
+
+    eventually("a part has arrived", lambda: size() > before + LARGE // 8)
+
+
+def test_a_file_that_changes_while_it_is_sent_replaces_nothing(begin, penstock, grid, place, large):
+    url, good = grid.here_door.url(f"{place}/large"), content("good", 1000)
+    grid.here_door.put(f"{place}/large", good)
+    before = unfinished_at(grid.here)
+    process = begin("copy", "--overwrite", large, url, "--bwlimit", SLOW)
+    try:
+        wait_for_part(process, grid.here, before)
+        with large.open("r+b") as file:
+            file.write(b"another version")
+            file.seek(0, os.SEEK_END)
+            file.write(b"and more of it")
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 7, err
+    assert b"the file changed while it was copied" in err, err
+    assert grid.here_door.get(f"{place}/large") == good
+    penstock("copy", "--overwrite", large, url)
+    assert grid.here_door.get(f"{place}/large") == large.read_bytes()
+
+
+def test_an_upload_of_a_file_that_was_rewritten_with_its_old_times_begins_anew(begin, penstock, grid, place, large):
+    url = grid.here_door.url(f"{place}/large")
+    cut_off(begin("copy", large, url, "--bwlimit", SLOW), grid.here)
+    times, changed = large.stat(), content("changed", LARGE)
+    with large.open("r+b") as file:
+        file.write(changed)
+    os.utime(large, ns=(times.st_atime_ns, times.st_mtime_ns))
+    told = penstock("copy", large, url, json_output=True)
+    assert (told["copied"], told["continued_bytes"]) == (1, 0)
+    assert grid.here_door.get(f"{place}/large") == changed
+
+
+def cut_off(process, site):
+    """Kills an upload when a part of it is there."""
+    try:
+        wait_for_part(process, site, unfinished_at(site))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_mixture_of_two_versions_is_refused_before_it_replaces_anything(begin, penstock, grid, place, large, state):
+    url, good = grid.here_door.url(f"{place}/large"), content("good", 1000)
+    grid.here_door.put(f"{place}/large", good)
+    cut_off(begin("copy", "--overwrite", large, url, "--bwlimit", SLOW), grid.here)
+    large.write_bytes(content("changed", LARGE))
+    # As on a file system that does not keep times well.
+    [note] = (state / "penstock/uploads").iterdir()
+    now = large.stat()
+    times = {"modified_nanos": now.st_mtime_ns, "changed_nanos": now.st_ctime_ns, "inode": now.st_ino}
+    note.write_text(json.dumps(json.loads(note.read_text()) | times))
+    penstock("copy", "--overwrite", large, url, exit_code=6)
+    assert grid.here_door.get(f"{place}/large") == good
+    told = penstock("copy", "--overwrite", large, url, json_output=True)
+    assert (told["copied"], told["continued_bytes"]) == (1, 0)
+    assert grid.here_door.get(f"{place}/large") == large.read_bytes()
+
+
+@pytest.mark.parametrize("appeared", ["file", "link"])
+def test_a_download_replaces_nothing_that_appeared_meanwhile(begin, grid, place, tmp_path, appeared):
+    grid.here_door.put(f"{place}/large", content("large", LARGE))
+    target = tmp_path / "target"
+    target.mkdir()
+    here = target / "here"
+    process = begin("copy", grid.here_door.url(f"{place}/large"), here, "--bwlimit", SLOW)
+    try:
+        wait_for_part(process, target)
+        here.write_bytes(b"precious") if appeared == "file" else here.symlink_to("nowhere")
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1 and b"exists with different content; use --overwrite" in err, err
+    assert here.is_symlink() if appeared == "link" else here.read_bytes() == b"precious"
+
+
+def test_a_download_that_replaces_a_file_keeps_its_mode_and_replaces_a_link_itself(penstock, grid, place, tmp_path):
+    grid.here_door.put(f"{place}/f", b"new")
+    url = grid.here_door.url(f"{place}/f")
+    private, victim, link = tmp_path / "private", tmp_path / "victim", tmp_path / "link"
+    for path in (private, victim):
+        path.write_bytes(b"old")
+    private.chmod(0o600)
+    penstock("copy", "--overwrite", url, private)
+    assert private.read_bytes() == b"new" and private.stat().st_mode & 0o777 == 0o600
+    link.symlink_to(victim)
+    shown = penstock("copy", url, link, exit_code=1)
+    assert "exists with different content" in shown
+    penstock("copy", "--overwrite", url, link)
+    assert not link.is_symlink() and link.read_bytes() == b"new" and victim.read_bytes() == b"old"
+
+
+def test_what_has_the_name_of_a_part_is_neither_copied_nor_believed(penstock, grid, place, tmp_path):
+    data, url = content("large", 20_000_000), grid.here_door.url(place)
+    part, note = part_name("f"), part_name("f").replace(".part", ".json")
+    forged = {"version": 1, "source": f"{url}/f", "etag": None, "size": len(data)}
+    beside = {part: b"forged" + data[6:1000], note: json.dumps(forged).encode(), f"{part}/x": b"x"}
+    grid.here_door.put(f"{place}/f", data)
+    for name in (part, note):
+        grid.here_door.put(f"{place}/{name}", beside[name])
+    grid.here_door.put(f"{place}/d/{part}/x", b"x")
+    back = tmp_path / "back"
+    for command in (["copy"], ["sync", "--yes"]):
+        report = penstock(*command, url, back, json_output=True)
+        assert files_of(back) == {"f": data} and not list((back / "d").iterdir())
+        kinds = {left["name"].removeprefix(f"{url}/"): left["kind"] for left in report["left_out"]}
+        assert kinds == dict.fromkeys([part, note, f"d/{part}/x"], "part of a download")
+    (back / "f").unlink()
+    for name in (part, note):
+        (back / name).write_bytes(beside[name])
+    told = penstock("copy", url, back, json_output=True)
+    assert (told["copied"], told["continued_bytes"]) == (1, 0) and (back / "f").read_bytes() == data
+    # On the way up they are no files of the tree either, and sync leaves them where they are.
+    (back / part).write_bytes(beside[part])
+    there = grid.there_door.url(place)
+    report = penstock("copy", back, there, json_output=True)
+    assert (report["copied"], len(report["left_out"])) == (1, 2)
+    assert not grid.there_door.exists(f"{place}/{part}")
+    penstock("sync", "--yes", there, back)
+    assert (back / part).exists()
+
+
+def test_no_link_below_the_destination_is_followed(penstock, grid, place, tmp_path):
+    for name in ("sub/job", "f"):
+        grid.here_door.put(f"{place}/{name}", name.encode())
+    url, elsewhere, mirror = grid.here_door.url(place), tmp_path / "elsewhere", tmp_path / "mirror"
+    victim = elsewhere / "victim"
+    elsewhere.mkdir()
+    mirror.mkdir()
+    victim.write_bytes(b"precious")
+    (mirror / "sub").symlink_to(elsewhere)
+    for command in (["copy"], ["copy", "-n"], ["copy", "--overwrite"], ["sync", "--yes"]):
+        shown = penstock(*command, url, mirror, exit_code=7)
+        assert f"{mirror}/sub is a symbolic link, and the source has a directory of that name" in shown
+    assert [path.name for path in elsewhere.iterdir()] == ["victim"]
+    assert [path.name for path in mirror.iterdir()] == ["sub"] and (mirror / "sub").is_symlink()
+    # What is typed may be a link.
+    penstock("copy", f"{url}/sub", mirror / "sub")
+    assert (elsewhere / "job").read_bytes() == b"sub/job"
+    (mirror / "sub").unlink()
+    (mirror / part_name("f")).symlink_to(victim)
+    penstock("sync", "--yes", url, mirror)
+    assert files_of(mirror) == {"sub/job": b"sub/job", "f": b"f"} and not (mirror / "f").is_symlink()
+    assert victim.read_bytes() == b"precious"
+
+
+def test_a_server_does_not_choose_the_local_name(penstock, faulty, place, tmp_path):
+    faulty.offer(f"{place}/readme", b"export PATH=/evil\n")
+    target = tmp_path / "target"
+    target.mkdir()
+
+    def lists(name):
+        properties = "<D:propstat><D:prop><D:resourcetype/></D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat>"
+        entry = f"<D:response><D:href>{place}/{name}</D:href>{properties}</D:response>"
+        body = f'<D:multistatus xmlns:D="DAV:">{entry}</D:multistatus>'.encode()
+        faulty.answers["PROPFIND", f"{place}/readme"] = lambda exchange: exchange.reply(207, body)
+
+    lists(".bash_profile")
+    shown = penstock("copy", f"{faulty.url}{place}/readme", target, exit_code=5)
+    assert f"the listing names '{place}/.bash_profile' and not what was asked for" in shown
+    assert list(target.iterdir()) == []
+    lists("readme")
+    penstock("copy", f"{faulty.url}{place}/readme", target)
+    assert files_of(target) == {"readme": b"export PATH=/evil\n"}
 
 
 # What is meant

@@ -15,6 +15,7 @@ use crate::bandwidth::Bandwidth;
 use crate::progress::Progress;
 use crate::remote::{Occupied, Remote};
 use crate::remote_error::RemoteError;
+use crate::unfinished_downloads::UnfinishedDownloads;
 use crate::unfinished_uploads::UnfinishedUploads;
 use http::StatusCode;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
@@ -50,6 +51,8 @@ pub struct Options {
     pub bandwidth: Bandwidth,
     /// Where it is noted how uploads go on. `None`: they go on within one run only.
     pub unfinished: Option<UnfinishedUploads>,
+    /// The same of downloads.
+    pub unfinished_downloads: Option<UnfinishedDownloads>,
 }
 
 impl Options {
@@ -61,6 +64,7 @@ impl Options {
             algorithm,
             bandwidth: Bandwidth::unlimited(),
             unfinished: None,
+            unfinished_downloads: None,
         }
     }
 }
@@ -323,22 +327,26 @@ where
         },
         Some(Ok(Existing::Nothing)) => match copy(Occupied::Refused).await {
             // Somebody was faster; or we were, and the answer got lost.
-            Err(why) if why.status() == Some(StatusCode::PRECONDITION_FAILED) => {
-                match find().await {
-                    Ok(Existing::Same(outcome)) => Ok(FileOutcome {
-                        how: CopyResult::Copied,
-                        ..outcome
-                    }),
-                    Ok(Existing::Other(name)) => Err(RemoteError::Exists(name)),
-                    Ok(Existing::Nothing) | Err(_) => Err(why),
-                }
-            }
+            Err(why) if is_taken(&why) => match find().await {
+                Ok(Existing::Same(outcome)) => Ok(FileOutcome {
+                    how: CopyResult::Copied,
+                    ..outcome
+                }),
+                Ok(Existing::Other(name)) => Err(RemoteError::Exists(name)),
+                Ok(Existing::Nothing) | Err(_) => Err(why),
+            },
             outcome => outcome,
         },
         Some(Err(why)) => Err(why),
     };
     context.progress.file_ended();
     outcome
+}
+
+/// Whether the place of a new file was found to be taken.
+fn is_taken(why: &RemoteError) -> bool {
+    let is_there = matches!(why, RemoteError::Exists(_));
+    is_there || why.status() == Some(StatusCode::PRECONDITION_FAILED)
 }
 
 /// Tries again what may succeed in a moment.

@@ -1,6 +1,7 @@
 //! The files below a local directory, in a stable order. What cannot be read or named is told, and the rest is found.
 
 use crate::path_filter::PathFilter;
+use crate::unfinished_downloads::is_part_name;
 use penstock_model::path::InvalidPath;
 use penstock_model::{Bytes, NamespacePath};
 use std::ffi::OsStr;
@@ -24,7 +25,7 @@ pub struct LocalTree {
     pub directories: Vec<Vec<String>>,
     /// Files, as names from the root down.
     pub files: Vec<LocalFile>,
-    /// What is neither file nor directory.
+    /// What is neither file nor directory, and parts of downloads.
     pub left_out: Vec<LeftOut>,
     /// What is missing from all this, and why.
     pub problems: Vec<WalkError>,
@@ -40,7 +41,7 @@ pub struct LocalFile {
     pub size: Bytes,
 }
 
-/// What a tree has beside files and directories.
+/// What a tree has beside files and directories that are its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     pub path: PathBuf,
@@ -57,6 +58,8 @@ pub enum SpecialKind {
     Socket,
     Pipe,
     Device,
+    /// What an interrupted copy has left, or has the name of such a file.
+    UnfinishedDownload,
 }
 
 impl SpecialKind {
@@ -75,6 +78,7 @@ impl SpecialKind {
             SpecialKind::Socket => "socket",
             SpecialKind::Pipe => "named pipe",
             SpecialKind::Device => "device",
+            SpecialKind::UnfinishedDownload => "part of a download",
         }
     }
 }
@@ -196,7 +200,12 @@ fn look_at(entry: &DirEntry, above: &[String]) -> Result<Found, WalkError> {
         why,
     };
     let kind = entry.file_type().map_err(unreadable)?;
+    let is_part = is_part_name(&name);
     let names = [above, &[name]].concat();
+    if is_part {
+        let kind = SpecialKind::UnfinishedDownload;
+        return Ok(Found::Special(LeftOut { path, names, kind }));
+    }
     if kind.is_dir() {
         return Ok(Found::Directory(path, names));
     }
@@ -268,6 +277,20 @@ mod tests {
         };
         assert_eq!(tree.left_out, [link]);
         assert!(tree.problems.is_empty());
+    }
+
+    #[test]
+    fn parts_of_downloads_are_no_files_of_the_tree() {
+        let root = tempfile::tempdir().expect("a directory");
+        made(root.path());
+        for name in [".penstock-0123.part", ".penstock-0123.json"] {
+            std::fs::write(root.path().join("b").join(name), b"x").expect("written");
+        }
+        let tree = walk(root.path(), &PathFilter::default()).expect("readable");
+        assert_eq!(tree.files.len(), 2);
+        let kinds: Vec<&str> = tree.left_out.iter().map(|one| one.kind.name()).collect();
+        let part = "part of a download";
+        assert_eq!(kinds, ["symbolic link", part, part]);
     }
 
     #[test]

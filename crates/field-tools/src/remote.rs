@@ -165,15 +165,10 @@ impl Remote {
         })
     }
 
-    /// One entry, by PROPFIND of depth 0.
+    /// One entry, by PROPFIND of depth 0. Its name is the one that was asked for, never one that the server chooses.
     pub async fn stat(&self, url: &Url) -> Result<Info, RemoteError> {
         let found = self.propfind(url, "0", webdav::STAT_BODY).await?;
-        let entry = found
-            .first()
-            .ok_or_else(|| RemoteError::nonsense(url, "the listing has no entry"))?;
-        info_of(url, entry).ok_or_else(|| {
-            RemoteError::nonsense(url, format!("the listing names '{}'", entry.href))
-        })
+        entry_of(url, &found)
     }
 
     /// What is in a directory, by PROPFIND of depth 1. A file gives itself.
@@ -465,6 +460,25 @@ fn told_checksums(url: &Url, headers: &HeaderMap) -> Result<Vec<Checksum>, Remot
     digest::parse(headers).map_err(|why| RemoteError::nonsense(url, why.to_string()))
 }
 
+/// What a listing tells of the path that was asked for.
+fn entry_of(asked: &Url, listed: &[PropfindEntry]) -> Result<Info, RemoteError> {
+    let path = path_of(asked)?;
+    let own = listed
+        .iter()
+        .find(|entry| entry.path.as_ref() == Some(&path));
+    let info = own.and_then(|entry| info_of(asked, entry));
+    info.ok_or_else(|| {
+        let detail = match listed.first() {
+            Some(other) => format!(
+                "the listing names '{}' and not what was asked for",
+                other.href
+            ),
+            None => "the listing has no entry".to_owned(),
+        };
+        RemoteError::nonsense(asked, detail)
+    })
+}
+
 /// `None`: it has no path that could be asked for.
 fn info_of(asked: &Url, entry: &PropfindEntry) -> Option<Info> {
     let path = entry.path.as_ref()?;
@@ -515,4 +529,40 @@ fn at_path(url: &Url, path: &NamespacePath) -> Url {
     url.set_path(&path.to_encoded());
     url.set_query(None);
     url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_does_not_choose_the_name_of_what_was_asked_for() {
+        let asked = Url::parse("https://se/pub/read%20me/").expect("a URL");
+        let listed = |hrefs: &[&str]| {
+            let response =
+                |href: &&str| format!("<D:response><D:href>{href}</D:href></D:response>");
+            let responses: String = hrefs.iter().map(response).collect();
+            let text = format!("<D:multistatus xmlns:D=\"DAV:\">{responses}</D:multistatus>");
+            let entries = webdav::parse_multistatus(text.as_bytes()).expect("readable");
+            entry_of(&asked, &entries).map(|info| info.name)
+        };
+        for own in [
+            &["/pub/read%20me"] as &[&str],
+            &["https://se/pub/read%20me/"],
+            &["/pub/read%20me/x", "/pub/read%20me"],
+        ] {
+            assert_eq!(listed(own).expect("it is there"), "read me");
+        }
+        for (other, told) in [
+            (
+                &["/pub/.bash_profile"] as &[&str],
+                "names '/pub/.bash_profile' and not what",
+            ),
+            (&["/pub/"], "names '/pub/' and not what"),
+            (&[], "has no entry"),
+        ] {
+            let why = listed(other).expect_err("another name").to_string();
+            assert!(why.contains(told), "{why}");
+        }
+    }
 }

@@ -3,53 +3,37 @@
 //! The bytes are at the storage element, which knows how many it has. What is kept here is its name of the upload, and which
 //! file it was begun with: when that has changed, the upload is begun anew.
 
-use penstock_model::Checksum;
-use penstock_model::ChecksumAlgorithm;
+use crate::local_place::FileVersion;
+use crate::notes::Notes;
 use penstock_model::url::redact;
-use penstock_protocol::checksum::Hasher;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, Metadata, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 use url::Url;
 
 /// Of the stored form.
-const VERSION: u32 = 1;
-/// Storage elements keep what is unfinished for a day; some may for longer.
-const KEPT_FOR: Duration = Duration::from_secs(8 * 86_400);
-/// Notes that are looked at to remove old ones.
-const LOOKED_AT_MAX: usize = 10_000;
-const NOTE_BYTES_MAX: u64 = 64 << 10;
+const VERSION: u32 = 2;
 
 /// The notes of one user.
 #[derive(Debug, Clone)]
 pub struct UnfinishedUploads {
-    directory: PathBuf,
+    notes: Notes,
 }
 
 /// A local file as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceState {
     path: PathBuf,
-    size: u64,
-    modified_nanos: i64,
-    inode: u64,
+    version: FileVersion,
 }
 
 impl SourceState {
     /// Of what was opened or found at a path.
-    pub fn of(path: &Path, metadata: &Metadata) -> SourceState {
+    pub fn of(path: &Path, version: FileVersion) -> SourceState {
         SourceState {
             path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
-            size: metadata.len(),
-            modified_nanos: metadata
-                .mtime()
-                .saturating_mul(1_000_000_000)
-                .saturating_add(metadata.mtime_nsec()),
-            inode: metadata.ino(),
+            version,
         }
     }
 }
@@ -61,6 +45,7 @@ struct Note {
     source: String,
     size_bytes: u64,
     modified_nanos: i64,
+    changed_nanos: i64,
     inode: u64,
     destination: String,
     upload: Url,
@@ -69,32 +54,18 @@ struct Note {
 impl UnfinishedUploads {
     /// Notes in a directory, which is made where it is missing, and from which old ones are removed.
     pub fn open(directory: PathBuf) -> io::Result<UnfinishedUploads> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&directory)?;
-        let now = SystemTime::now();
-        for entry in fs::read_dir(&directory)?.take(LOOKED_AT_MAX).flatten() {
-            let modified = entry.metadata().and_then(|metadata| metadata.modified());
-            let age = modified.ok().and_then(|at| now.duration_since(at).ok());
-            if age.is_some_and(|age| age > KEPT_FOR) {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
-        Ok(UnfinishedUploads { directory })
+        Notes::open(directory).map(|notes| UnfinishedUploads { notes })
     }
 
     /// The upload that this file, as it is now, was begun with. It is at the server of the destination.
     pub fn find(&self, source: &SourceState, destination: &Url) -> Option<Url> {
-        let path = self.place(source, destination);
-        let mut text = String::new();
-        let file = fs::File::open(&path).ok()?;
-        file.take(NOTE_BYTES_MAX).read_to_string(&mut text).ok()?;
-        let note: Note = serde_json::from_str(&text).ok()?;
+        let note: Note = self.notes.read(&key(source, destination))?;
+        let now = &source.version;
         let is_same = note.version == VERSION
-            && note.size_bytes == source.size
-            && note.modified_nanos == source.modified_nanos
-            && note.inode == source.inode;
+            && note.size_bytes == now.size
+            && note.modified_nanos == now.modified_nanos
+            && note.changed_nanos == now.changed_nanos
+            && note.inode == now.inode;
         let is_there = note.upload.origin() == destination.origin();
         (is_same && is_there).then_some(note.upload)
     }
@@ -104,53 +75,33 @@ impl UnfinishedUploads {
         let note = Note {
             version: VERSION,
             source: source.path.display().to_string(),
-            size_bytes: source.size,
-            modified_nanos: source.modified_nanos,
-            inode: source.inode,
+            size_bytes: source.version.size,
+            modified_nanos: source.version.modified_nanos,
+            changed_nanos: source.version.changed_nanos,
+            inode: source.version.inode,
             destination: redact(destination.as_str()),
             upload: upload.clone(),
         };
-        let text = serde_json::to_string_pretty(&note).map_err(io::Error::other)?;
-        let path = self.place(source, destination);
-        let beside = path.with_extension(format!("{}.new", std::process::id()));
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)?;
-        file.write_all(text.as_bytes())?;
-        fs::rename(&beside, &path)
+        self.notes.write(&key(source, destination), &note)
     }
 
     /// It has ended, or is not known any more.
     pub fn forget(&self, source: &SourceState, destination: &Url) {
-        let _ = fs::remove_file(self.place(source, destination));
-    }
-
-    fn place(&self, source: &SourceState, destination: &Url) -> PathBuf {
-        let mut bytes = source.path.as_os_str().as_bytes().to_vec();
-        bytes.push(0);
-        bytes.extend_from_slice(redact(destination.as_str()).as_bytes());
-        self.directory
-            .join(short_name(&bytes))
-            .with_extension("json")
+        self.notes.remove(&key(source, destination));
     }
 }
 
-/// 32 hexadecimal digits that no other bytes have.
-pub(crate) fn short_name(bytes: &[u8]) -> String {
-    let mut hasher = Hasher::new(&[ChecksumAlgorithm::Sha256]);
-    hasher.update(bytes);
-    let sums = hasher.finish();
-    let digits = sums.first().map(Checksum::hex).unwrap_or_default();
-    digits.chars().take(32).collect()
+fn key(source: &SourceState, destination: &Url) -> Vec<u8> {
+    let mut bytes = source.path.as_os_str().as_bytes().to_vec();
+    bytes.push(0);
+    bytes.extend_from_slice(redact(destination.as_str()).as_bytes());
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn an_upload_is_found_again_until_its_file_has_changed() {
@@ -158,7 +109,10 @@ mod tests {
         let notes = UnfinishedUploads::open(directory.path().join("a/uploads")).expect("made");
         let path = directory.path().join("file");
         fs::write(&path, b"content").expect("written");
-        let state = || SourceState::of(&path, &fs::metadata(&path).expect("there"));
+        let state = || {
+            let metadata = fs::metadata(&path).expect("there");
+            SourceState::of(&path, FileVersion::of(&metadata))
+        };
         let url = |text: &str| Url::parse(text).expect("a URL");
         let destination = url("https://se:8443/d/f?authz=secret");
         let upload = url("https://se:8443/.penstock/uploads/1");
@@ -171,6 +125,23 @@ mod tests {
         assert_eq!(notes.find(&state(), &destination), None);
         notes.keep(&state(), &destination, &upload).expect("kept");
         notes.forget(&state(), &destination);
+        assert_eq!(notes.find(&state(), &destination), None);
+        // A file that keeps its times as users can set them has changed all the same.
+        notes.keep(&state(), &destination, &upload).expect("kept");
+        let before = state().version;
+        let modified = fs::metadata(&path).and_then(|found| found.modified());
+        let modified = modified.expect("known");
+        // The clock of a file system may tick a hundred times a second only.
+        while state().version.changed_nanos == before.changed_nanos {
+            fs::write(&path, b"CONTENTS").expect("written");
+            let file = fs::File::options().write(true).open(&path).expect("open");
+            file.set_modified(modified).expect("set");
+        }
+        let now = state().version;
+        assert_eq!(
+            (now.size, now.modified_nanos),
+            (before.size, before.modified_nanos)
+        );
         assert_eq!(notes.find(&state(), &destination), None);
         // A note that leads to another server is none.
         let elsewhere = url("https://evil:8443/.penstock/uploads/1");

@@ -14,14 +14,18 @@ use crate::output::Output;
 use http::StatusCode;
 use penstock_field_tools::bandwidth::Bandwidth;
 use penstock_field_tools::bulk_copy::{ExistingCopy, Options};
+use penstock_field_tools::local_tree::SpecialKind;
 use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree::RemoteTree;
+use penstock_field_tools::unfinished_downloads::{UnfinishedDownloads, is_part_name};
 use penstock_field_tools::unfinished_uploads::UnfinishedUploads;
 use penstock_model::text::plural;
+use penstock_model::url::redact;
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -91,19 +95,19 @@ impl<'a> Order<'a> {
         let bandwidth = self.bulk.bwlimit.map(Bandwidth::limited);
         Options {
             bandwidth: bandwidth.unwrap_or_default(),
-            unfinished: self.unfinished(),
+            unfinished: self.notes("uploads", UnfinishedUploads::open),
+            unfinished_downloads: self.notes("downloads", UnfinishedDownloads::open),
             ..Options::new(self.parallel(), self.existing, self.bulk.checksum)
         }
     }
 
-    /// Where it is noted how uploads go on.
-    fn unfinished(&self) -> Option<UnfinishedUploads> {
-        let directory = self.environment.state.as_ref()?.join("penstock/uploads");
-        let opened = UnfinishedUploads::open(directory);
-        let told = opened.inspect_err(|why| {
-            tracing::warn!(%why, "interrupted uploads cannot be continued by a later command");
+    /// Where it is noted how copies go on that are cut off.
+    fn notes<T>(&self, name: &str, open: impl Fn(PathBuf) -> io::Result<T>) -> Option<T> {
+        let directory = self.environment.state.as_ref()?.join("penstock").join(name);
+        let opened = open(directory).inspect_err(|why| {
+            tracing::warn!(%why, "interrupted {name} cannot be continued by a later command");
         });
-        told.ok()
+        opened.ok()
     }
 }
 
@@ -117,7 +121,7 @@ pub enum Plan {
 /// What was found at the source beside what is to be copied.
 #[derive(Default)]
 pub struct Found {
-    /// Names of all that is there; `None`: it is a single file.
+    /// Names of all that is there and counts; `None`: it is a single file.
     pub tree: Option<TreeNames>,
     /// What cannot be copied.
     pub failed: Vec<CopiedFile>,
@@ -125,8 +129,18 @@ pub struct Found {
 }
 
 impl Found {
-    /// In a tree of a storage element.
-    fn of(tree: &RemoteTree) -> Found {
+    /// In a tree of a storage element. What has the name of a part of a download is taken out of it: beside its copies such a file
+    /// would be mistaken for one.
+    fn take(tree: &mut RemoteTree) -> Found {
+        let is_part = |names: &[String]| names.iter().any(|name| is_part_name(name));
+        let parts = tree.files.extract_if(.., |file| is_part(&file.names));
+        let left_out = parts.map(|file| LeftOutFile {
+            name: redact(file.url.as_str()),
+            kind: SpecialKind::UnfinishedDownload.name(),
+        });
+        let left_out = left_out.collect();
+        tree.directories
+            .retain(|directory| !is_part(&directory.names));
         let directories = tree.directories.iter();
         let problem = |why: &RemoteError| {
             let name = why.to_string();
@@ -138,7 +152,7 @@ impl Found {
                 files: tree.files.iter().map(|file| file.names.clone()).collect(),
             }),
             failed: tree.problems.iter().map(problem).collect(),
-            left_out: Vec::new(),
+            left_out,
         }
     }
 }

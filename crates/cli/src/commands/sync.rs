@@ -8,16 +8,19 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::bulk_copy::{ExistingCopy, each_of};
-use penstock_field_tools::local_tree;
+use penstock_field_tools::local_place::{FileVersion, LocalPlace};
+use penstock_field_tools::local_tree::{self, SpecialKind};
 use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::remote::{Remote, below};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
 use penstock_model::text::{one_line, plural};
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Metadata;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use url::Url;
 
 /// Removals at once.
@@ -31,6 +34,8 @@ struct Extras {
     files: Vec<Vec<String>>,
     /// The deepest first.
     directories: Vec<Vec<String>>,
+    /// What the files were when they were listed, where they are here. Those that are not in it were gone already.
+    local_versions: BTreeMap<Vec<String>, FileVersion>,
 }
 
 /// `penstock sync`.
@@ -83,12 +88,46 @@ impl Extras {
         self.files.is_empty() && self.directories.is_empty()
     }
 
+    /// Notes what is to be removed from a local directory. What is another spelling of a name at the source, to a file system that
+    /// folds case or normal forms, is taken out: it is the copy itself.
+    fn look_here(&mut self, top: &Path, source: &TreeNames) -> Result<(), CommandError> {
+        let look = |names: &[String]| {
+            let place = LocalPlace::below(top, names).expect("a file below the top has a name");
+            let found = place.look();
+            found.map_err(|why| CommandError::local(place.path().display(), why))
+        };
+        let mut found = BTreeMap::new();
+        for names in &self.files {
+            if let Some(metadata) = look(names)? {
+                found.insert(names.clone(), metadata);
+            }
+        }
+        if found.is_empty() {
+            return Ok(());
+        }
+        let copies = source.files.iter().filter_map(|names| look(names).ok()?);
+        let copies: BTreeSet<(u64, u64)> = copies.map(|found| identity(&found)).collect();
+        // A file with one name cannot be found by two, unless these are the same to the file system.
+        found.retain(|_, metadata| metadata.nlink() > 1 || !copies.contains(&identity(metadata)));
+        self.files.retain(|names| found.contains_key(names));
+        let versions = found.iter();
+        self.local_versions = versions
+            .map(|(names, metadata)| (names.clone(), FileVersion::of(metadata)))
+            .collect();
+        Ok(())
+    }
+
     fn names(&self) -> Vec<String> {
         let files = self.files.iter().map(|names| names.join("/"));
         let directories = self.directories.iter();
         let directories = directories.map(|names| format!("{}/", names.join("/")));
         files.chain(directories).collect()
     }
+}
+
+/// What tells a file from all others.
+fn identity(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }
 
 /// Refuses too much, and asks before anything is changed.
@@ -136,11 +175,18 @@ async fn find_extras(
     place: &Destination,
     order: &Order<'_>,
 ) -> Result<Extras, CommandError> {
-    let there = match place {
-        Destination::Local(path) => local_names(path, &order.filter)?,
-        Destination::Remote(remote, url) => remote_names(remote, url, order).await?,
-    };
-    Ok(extras_of(source, there))
+    match place {
+        Destination::Local(path) => {
+            let there = local_names(path, &order.filter)?;
+            let mut extras = extras_of(source, there);
+            extras.look_here(path, source)?;
+            Ok(extras)
+        }
+        Destination::Remote(remote, url) => {
+            let there = remote_names(remote, url, order).await?;
+            Ok(extras_of(source, there))
+        }
+    }
 }
 
 fn extras_of(source: &TreeNames, there: TreeNames) -> Extras {
@@ -157,6 +203,7 @@ fn extras_of(source: &TreeNames, there: TreeNames) -> Extras {
             .filter(|names| missing(&source.files, names))
             .collect(),
         directories,
+        local_versions: BTreeMap::new(),
     }
 }
 
@@ -167,15 +214,13 @@ fn local_names(path: &Path, filter: &PathFilter) -> Result<TreeNames, CommandErr
     let tree =
         local_tree::walk(path, filter).map_err(|why| CommandError::Local(why.to_string()))?;
     // What has no name that a storage element can have is none of its copies; parts of copies are none either.
-    let is_part = |names: &[String]| {
-        let name = names.last().map(String::as_str).unwrap_or_default();
-        name.starts_with(".penstock-") && (name.ends_with(".part") || name.ends_with(".json"))
-    };
-    let special = tree.left_out.into_iter().map(|left_out| left_out.names);
-    let files = tree.files.into_iter().map(|file| file.names).chain(special);
+    let special = tree.left_out.into_iter();
+    let special = special.filter(|left_out| left_out.kind != SpecialKind::UnfinishedDownload);
+    let special = special.map(|left_out| left_out.names);
+    let files = tree.files.into_iter().map(|file| file.names);
     Ok(TreeNames {
         directories: tree.directories.into_iter().collect(),
-        files: files.filter(|names| !is_part(names)).collect(),
+        files: files.chain(special).collect(),
     })
 }
 
@@ -213,26 +258,29 @@ async fn remove(extras: Extras, place: &Destination) -> (usize, Failed) {
     }
 }
 
+/// Removes what was listed and has not changed since, and nothing through a link that has come in the place of a directory.
 fn remove_here(extras: &Extras, top: &Path) -> (usize, Failed) {
     let mut failed = Vec::new();
     let mut removed = 0;
-    let place = |names: &[String]| top.join(names.iter().collect::<PathBuf>());
-    for names in &extras.files {
-        let path = place(names);
-        match std::fs::remove_file(&path) {
-            Ok(()) => removed += 1,
-            Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-            Err(why) => failed.push((names.join("/"), CommandError::local(path.display(), why))),
+    let mut fail = |place: &LocalPlace, names: &[String], why: io::Error| {
+        let why = CommandError::local(place.path().display(), why);
+        failed.push((names.join("/"), why));
+    };
+    for (names, seen) in &extras.local_versions {
+        let place = LocalPlace::below(top, names).expect("a file below the top has a name");
+        match place.remove_file(seen) {
+            Ok(true) => removed += 1,
+            Ok(false) => {}
+            Err(why) => fail(&place, names, why),
         }
     }
     for names in &extras.directories {
-        let path = place(names);
-        match std::fs::remove_dir(&path) {
-            Ok(()) => {}
-            // What a filter leaves out is in it.
+        let place = LocalPlace::below(top, names).expect("a directory below the top has a name");
+        match place.remove_directory() {
+            Ok(_) => {}
+            // What a filter leaves out is in it, or what came meanwhile.
             Err(why) if why.kind() == io::ErrorKind::DirectoryNotEmpty => {}
-            Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-            Err(why) => failed.push((names.join("/"), CommandError::local(path.display(), why))),
+            Err(why) => fail(&place, names, why),
         }
     }
     (removed, failed)
@@ -314,12 +362,50 @@ mod tests {
         for name in ["old/deep/f", "mixed/gone", "mixed/kept"] {
             std::fs::write(at(name), b"x").expect("written");
         }
-        let extras = extras_of(
+        let mut extras = extras_of(
             &TreeNames::default(),
             names(&["old", "old/deep", "mixed"], &["old/deep/f", "mixed/gone"]),
         );
+        extras
+            .look_here(top.path(), &TreeNames::default())
+            .expect("listed");
         let (removed, failed) = remove_here(&extras, top.path());
         assert_eq!((removed, failed.len()), (2, 0));
         assert!(!at("old").exists() && at("mixed/kept").exists());
+    }
+
+    #[test]
+    fn what_came_in_the_place_of_what_was_listed_here_is_not_removed() {
+        let top = tempfile::tempdir().expect("made");
+        let at = |name: &str| top.path().join(name);
+        for directory in ["there/a", "there/d", "elsewhere"] {
+            std::fs::create_dir_all(at(directory)).expect("made");
+        }
+        for name in [
+            "there/a/shadow",
+            "there/rewritten",
+            "there/extra",
+            "elsewhere/shadow",
+        ] {
+            std::fs::write(at(name), b"x").expect("written");
+        }
+        let listed = names(&["a", "d"], &["a/shadow", "rewritten", "extra"]);
+        let mut extras = extras_of(&TreeNames::default(), listed);
+        extras
+            .look_here(&at("there"), &TreeNames::default())
+            .expect("listed");
+        // What somebody does while files are copied.
+        std::fs::rename(at("there/a"), at("aside")).expect("renamed");
+        std::os::unix::fs::symlink(at("elsewhere"), at("there/a")).expect("linked");
+        std::fs::write(at("there/rewritten"), b"new data").expect("written");
+        std::fs::remove_file(at("there/extra")).expect("removed");
+        std::fs::create_dir(at("there/extra")).expect("made");
+        std::fs::write(at("there/extra/result"), b"new").expect("written");
+        let (removed, failed) = remove_here(&extras, &at("there"));
+        assert_eq!((removed, failed.len()), (0, 4), "{failed:?}");
+        for kept in ["elsewhere/shadow", "there/rewritten", "there/extra/result"] {
+            assert!(at(kept).exists(), "{kept}");
+        }
+        assert!(at("there/a").is_symlink() && !at("there/d").exists());
     }
 }

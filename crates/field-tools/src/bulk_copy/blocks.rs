@@ -1,11 +1,13 @@
-//! The content of a file in blocks, with its checksum, made one block ahead of whoever sends them.
+//! The content of a file in blocks, with its checksum, made one block ahead of whoever sends them. What comes is one version of
+//! the file: when it changes while it is read, its last block does not come.
 
 use crate::dataset::{Content, PlannedFile};
+use crate::local_place::FileVersion;
 use penstock_model::{Checksum, ChecksumAlgorithm};
 use penstock_protocol::checksum::Hasher;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 /// Bytes per block: large enough that handing it to another thread costs nothing beside reading it.
@@ -20,8 +22,40 @@ pub enum Source {
     Generated(PlannedFile),
 }
 
+/// A local file that is being read, and the version that is wanted of it.
+pub struct OpenedFile {
+    file: File,
+    pub version: FileVersion,
+}
+
+impl OpenedFile {
+    pub fn open(path: &Path) -> io::Result<OpenedFile> {
+        OpenedFile::of(File::open(path)?)
+    }
+
+    pub fn of(file: File) -> io::Result<OpenedFile> {
+        let version = FileVersion::of(&file.metadata()?);
+        Ok(OpenedFile { file, version })
+    }
+
+    /// An error when it is not the version that was opened any more.
+    fn check(&self) -> io::Result<()> {
+        match FileVersion::of(&self.file.metadata()?) == self.version {
+            true => Ok(()),
+            false => Err(changed()),
+        }
+    }
+}
+
+/// Why a file is not copied that another program writes.
+pub fn changed() -> io::Error {
+    io::Error::other(
+        "the file changed while it was copied; copy it again when nothing writes to it",
+    )
+}
+
 enum OpenSource {
-    File(File),
+    File(OpenedFile),
     Generated(Content),
 }
 
@@ -43,45 +77,59 @@ struct ReadState {
 }
 
 impl Blocks {
-    /// Begins to read `length` bytes.
-    pub fn start(source: Source, length: u64, algorithm: ChecksumAlgorithm) -> Blocks {
-        let next = spawn_blocking(move || {
-            let source = match source {
-                Source::File(path) => OpenSource::File(File::open(path)?),
-                Source::Generated(plan) => OpenSource::Generated(Content::of(&plan)),
-            };
-            let state = ReadState {
-                source,
-                hasher: Hasher::new(&[algorithm]),
-                remaining: length,
-            };
-            state.make(vec![0; BLOCK_BYTES])
+    /// Opens a source of `length` bytes and begins to read it. A file that has another length is an error before anything of it
+    /// is sent.
+    pub async fn open(
+        source: Source,
+        length: u64,
+        algorithm: ChecksumAlgorithm,
+    ) -> io::Result<Blocks> {
+        let opened = spawn_blocking(move || match source {
+            Source::File(path) => OpenedFile::open(&path).map(OpenSource::File),
+            Source::Generated(plan) => Ok(OpenSource::Generated(Content::of(&plan))),
         });
-        Blocks { next }
+        let source = opened.await.map_err(io::Error::other)??;
+        Blocks::read(source, 0, length, algorithm).await
     }
 
     /// Begins behind the first `offset` bytes of a file, which are read for the checksum alone.
-    pub async fn start_at(
-        path: PathBuf,
+    pub async fn behind(
+        offset: u64,
+        file: OpenedFile,
+        algorithm: ChecksumAlgorithm,
+    ) -> io::Result<Blocks> {
+        let length = file.version.size;
+        Blocks::read(OpenSource::File(file), offset, length, algorithm).await
+    }
+
+    async fn read(
+        source: OpenSource,
         offset: u64,
         length: u64,
         algorithm: ChecksumAlgorithm,
     ) -> io::Result<Blocks> {
-        let passed = spawn_blocking(move || {
-            let mut state = ReadState {
-                source: OpenSource::File(File::open(path)?),
-                hasher: Hasher::new(&[algorithm]),
-                remaining: offset,
-            };
-            let mut block = Vec::new();
-            while state.remaining > 0 {
-                let made = state.make(block)?;
-                (state, block) = (made.state, made.block);
-            }
-            state.remaining = length.saturating_sub(offset);
-            Ok::<_, io::Error>((state, block))
-        });
-        let (state, block) = passed.await.map_err(io::Error::other)??;
+        if let OpenSource::File(opened) = &source
+            && opened.version.size != length
+        {
+            return Err(changed());
+        }
+        let mut state = ReadState {
+            source,
+            hasher: Hasher::new(&[algorithm]),
+            remaining: offset,
+        };
+        let mut block = Vec::new();
+        if offset > 0 {
+            let passed = spawn_blocking(move || {
+                while state.remaining > 0 {
+                    let made = state.make(block)?;
+                    (state, block) = (made.state, made.block);
+                }
+                Ok::<_, io::Error>((state, block))
+            });
+            (state, block) = passed.await.map_err(io::Error::other)??;
+        }
+        state.remaining = length.saturating_sub(offset);
         let next = spawn_blocking(move || state.make(block));
         Ok(Blocks { next })
     }
@@ -98,25 +146,32 @@ impl Blocks {
         let next = spawn_blocking(move || made.state.make(spare));
         Ok(Next::Block(made.block, Blocks { next }))
     }
+
+    /// Reads to the end for the checksum alone.
+    pub async fn checksum(self) -> io::Result<Checksum> {
+        let (mut blocks, mut spare) = (self, None);
+        loop {
+            match blocks.next(spare.take()).await? {
+                Next::Block(block, rest) => {
+                    spare = Some(block);
+                    blocks = rest;
+                }
+                Next::End(checksum) => return Ok(checksum),
+            }
+        }
+    }
 }
 
-/// The checksum of the first `length` bytes of a source.
+/// The checksum of a source of `length` bytes.
 pub async fn checksum_of(
     source: Source,
     length: u64,
     algorithm: ChecksumAlgorithm,
 ) -> io::Result<Checksum> {
-    let mut blocks = Blocks::start(source, length, algorithm);
-    let mut spare = None;
-    loop {
-        match blocks.next(spare.take()).await? {
-            Next::Block(block, rest) => {
-                spare = Some(block);
-                blocks = rest;
-            }
-            Next::End(checksum) => return Ok(checksum),
-        }
-    }
+    Blocks::open(source, length, algorithm)
+        .await?
+        .checksum()
+        .await
 }
 
 /// What comes next of a file.
@@ -133,20 +188,25 @@ impl ReadState {
         let wanted = self.remaining.min(BLOCK_BYTES as u64) as usize;
         let length = match &mut self.source {
             OpenSource::Generated(content) => content.fill(&mut block),
-            OpenSource::File(file) => {
-                file.read_exact(&mut block[..wanted])
-                    .map_err(|why| match why.kind() {
-                        io::ErrorKind::UnexpectedEof => {
-                            io::Error::other("the file became shorter while it was read")
-                        }
-                        _ => why,
-                    })?;
+            OpenSource::File(opened) => {
+                let read = opened.file.read_exact(&mut block[..wanted]);
+                read.map_err(|why| match why.kind() {
+                    io::ErrorKind::UnexpectedEof => changed(),
+                    _ => why,
+                })?;
                 wanted
             }
         };
         block.truncate(length.min(wanted));
         self.hasher.update(&block);
         self.remaining -= block.len() as u64;
+        // Once the last block has gone out it is too late.
+        if let OpenSource::File(opened) = &self.source
+            && self.remaining == 0
+            && !block.is_empty()
+        {
+            opened.check()?;
+        }
         Ok(MadeBlock { state: self, block })
     }
 }
@@ -165,8 +225,8 @@ mod tests {
         let algorithm = ChecksumAlgorithm::Adler32;
         let expected = checksum_of(whole, length, algorithm).await.expect("read");
         for offset in [0, 1, BLOCK_BYTES as u64, 2 * BLOCK_BYTES as u64 + 5, length] {
-            let path = file.path().to_owned();
-            let blocks = Blocks::start_at(path, offset, length, algorithm).await;
+            let opened = OpenedFile::open(file.path()).expect("opened");
+            let blocks = Blocks::behind(offset, opened, algorithm).await;
             let mut blocks = blocks.expect("read");
             let mut got = Vec::new();
             let checksum = loop {
@@ -181,5 +241,36 @@ mod tests {
             assert_eq!(checksum, expected, "{offset}");
             assert!(got == content[offset as usize..], "{offset}");
         }
+    }
+
+    #[tokio::test]
+    async fn of_a_file_that_changes_while_it_is_read_the_last_block_does_not_come() {
+        let file = tempfile::NamedTempFile::new().expect("made");
+        let path = file.path();
+        let algorithm = ChecksumAlgorithm::Adler32;
+        let length = 4 * BLOCK_BYTES as u64;
+        let open = |length| Blocks::open(Source::File(path.to_owned()), length, algorithm);
+        std::fs::write(path, vec![1; length as usize]).expect("written");
+        let other = open(length + 1).await.map(drop);
+        other.expect_err("it has another length than was told");
+
+        let before = OpenedFile::open(path).expect("opened").version;
+        let mut blocks = open(length).await.expect("opened");
+        while OpenedFile::open(path).expect("opened").version == before {
+            std::fs::write(path, vec![2; length as usize]).expect("written");
+        }
+        let mut came = 0;
+        let why = loop {
+            match blocks.next(None).await {
+                Ok(Next::Block(block, rest)) => {
+                    came += block.len() as u64;
+                    blocks = rest;
+                }
+                Ok(Next::End(_)) => panic!("it has changed"),
+                Err(why) => break why,
+            }
+        };
+        assert!(came < length, "{came}");
+        assert!(why.to_string().contains("changed while"), "{why}");
     }
 }

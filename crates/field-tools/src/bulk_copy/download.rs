@@ -1,13 +1,15 @@
 //! One file down: into a part beside its place, compared, then renamed into place. Of a large file only what is missing is
 //! asked for, as long as it is still the same.
 
-use super::blocks::{BLOCK_BYTES, Source, checksum_of};
-use super::part::{Origin, Part};
+use super::blocks::{BLOCK_BYTES, Blocks, OpenedFile};
+use super::part::Part;
 use super::{
     Context, CopyResult, Existing, FileOutcome, keep_or_copy, while_it_advances, with_retries,
 };
-use crate::remote::{Wanted, strong_etag};
+use crate::local_place::{LocalPlace, MissingDirectories};
+use crate::remote::{Occupied, Wanted, strong_etag};
 use crate::remote_error::RemoteError;
+use crate::unfinished_downloads::Origin;
 use http::StatusCode;
 use penstock_model::{Bytes, Checksum};
 use penstock_protocol::checksum::Hasher;
@@ -15,9 +17,10 @@ use penstock_protocol::digest;
 use penstock_protocol::http1::client::ClientResponse;
 use penstock_protocol::ranges::content_range;
 use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use url::Url;
 
@@ -28,16 +31,33 @@ pub struct Download {
     /// Its size, when a listing told it.
     pub size: Option<Bytes>,
     /// Where it goes.
-    pub destination: PathBuf,
+    pub destination: LocalPlace,
+}
+
+/// A file on its way.
+struct Receiving<'a> {
+    context: &'a Context,
+    file: &'a Download,
+    occupied: Occupied,
+    /// From the first attempt on, unless an attempt has it.
+    part: Mutex<Option<Part>>,
+    /// Bytes of it that are kept here.
+    reached: AtomicU64,
 }
 
 pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcome, RemoteError> {
-    let copy = |_| async move {
-        let reached = AtomicU64::new(0);
+    let copy = |occupied| async move {
+        let receiving = Receiving {
+            context,
+            file,
+            occupied,
+            part: Mutex::new(None),
+            reached: AtomicU64::new(0),
+        };
         while_it_advances(
-            || reached.load(Ordering::Relaxed),
+            || receiving.reached.load(Ordering::Relaxed),
             RemoteError::is_transient,
-            || fetch(context, file, &reached),
+            || receiving.fetch(),
         )
         .await
     };
@@ -47,14 +67,17 @@ pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcom
 /// What is here already.
 pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing, RemoteError> {
     let algorithm = context.options.algorithm;
-    let here = match std::fs::metadata(&file.destination) {
-        Ok(here) => here,
-        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Existing::Nothing),
-        Err(why) => return Err(RemoteError::local(&file.destination)(why)),
+    let path = file.destination.path();
+    let here = || RemoteError::local(path);
+    let Some(found) = file.destination.look().map_err(here())? else {
+        return Ok(Existing::Nothing);
     };
-    let other = || Existing::Other(file.destination.display().to_string());
-    let size = Bytes(here.len());
-    if !here.is_file() || file.size.is_some_and(|there| there != size) {
+    if found.is_dir() {
+        return Err(here()(io::ErrorKind::IsADirectory.into()));
+    }
+    let other = || Existing::Other(path.display().to_string());
+    let size = Bytes(found.len());
+    if !found.is_file() || file.size.is_some_and(|there| there != size) {
         return Ok(other());
     }
     let seen = with_retries(|| context.remote.head(&file.source, algorithm)).await?;
@@ -62,8 +85,10 @@ pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing,
     if seen.size.is_some_and(|there| there != size) {
         return Ok(other());
     }
-    let checksum = checksum_of(Source::File(file.destination.clone()), size.0, algorithm).await;
-    let checksum = checksum.map_err(RemoteError::local(&file.destination))?;
+    let opened = open_existing(&file.destination).map_err(here())?;
+    let size = Bytes(opened.version.size);
+    let blocks = Blocks::behind(0, opened, algorithm).await.map_err(here())?;
+    let checksum = blocks.checksum().await.map_err(here())?;
     match seen.checksums.contains(&checksum) {
         true => Ok(Existing::Same(FileOutcome {
             size,
@@ -72,6 +97,11 @@ pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing,
         })),
         false => Ok(other()),
     }
+}
+
+fn open_existing(place: &LocalPlace) -> io::Result<OpenedFile> {
+    let directory = place.directory(MissingDirectories::Refused)?;
+    OpenedFile::of(directory.open_file(place.name())?)
 }
 
 /// What an attempt has brought.
@@ -86,109 +116,135 @@ enum Fetched {
 struct Counted {
     found: u64,
     moved: u64,
-    /// It stays here also when the attempt has failed.
-    is_kept: bool,
 }
 
-/// One attempt. `reached` is told how many bytes are kept here.
-async fn fetch(
-    context: &Context,
-    file: &Download,
-    reached: &AtomicU64,
-) -> Result<FileOutcome, RemoteError> {
-    for _ in 0..2 {
-        let mut counted = Counted::default();
-        let fetched = receive(context, file, &mut counted).await;
-        if !matches!(fetched, Ok(Fetched::Whole(_))) {
-            context.progress.take_back(counted.moved);
-            context.progress.lose(counted.found);
-        }
-        if counted.is_kept {
-            reached.store(counted.found + counted.moved, Ordering::Relaxed);
-        }
-        match fetched? {
-            Fetched::Whole(outcome) => return Ok(outcome),
-            Fetched::Stale => tracing::debug!(path = %file.destination.display(), "begins anew"),
-        }
+impl Receiving<'_> {
+    /// One attempt. The part stays open between attempts, so that no other command gets it.
+    async fn fetch(&self) -> Result<FileOutcome, RemoteError> {
+        let kept = self.part.lock().await.take();
+        let mut part = match kept {
+            Some(part) => part,
+            None => self.open()?,
+        };
+        let outcome = self.fetch_into(&mut part).await;
+        *self.part.lock().await = Some(part);
+        outcome
     }
-    let detail = "it changed while it was read";
-    Err(RemoteError::nonsense(&file.source, detail))
-}
 
-async fn receive(
-    context: &Context,
-    file: &Download,
-    counted: &mut Counted,
-) -> Result<Fetched, RemoteError> {
-    let (algorithm, destination) = (context.options.algorithm, &file.destination);
-    let mut part = Part::open(destination).map_err(RemoteError::local(destination))?;
-    let path = part.path.clone();
-    let here = || RemoteError::local(&path);
-    let known = part.origin(&file.source);
-    let mut hasher = Hasher::new(&[algorithm]);
-    let answer = match ask(context, file, known.as_ref()).await {
-        Err(why) if why.status() == Some(StatusCode::RANGE_NOT_SATISFIABLE) => {
-            part.discard();
-            return Ok(Fetched::Stale);
+    fn open(&self) -> Result<Part, RemoteError> {
+        let (place, source) = (&self.file.destination, &self.file.source);
+        let notes = self.context.options.unfinished_downloads.as_ref();
+        Part::open(place, source, notes).map_err(self.here())
+    }
+
+    fn here(&self) -> impl Fn(io::Error) -> RemoteError {
+        RemoteError::local(self.file.destination.path())
+    }
+
+    async fn fetch_into(&self, part: &mut Part) -> Result<FileOutcome, RemoteError> {
+        let (context, file) = (self.context, self.file);
+        for _ in 0..2 {
+            let mut counted = Counted::default();
+            let fetched = self.receive(part, &mut counted).await;
+            if !matches!(fetched, Ok(Fetched::Whole(_))) {
+                context.progress.take_back(counted.moved);
+                context.progress.lose(counted.found);
+            }
+            if part.can_go_on() {
+                let reached = counted.found + counted.moved;
+                self.reached.store(reached, Ordering::Relaxed);
+            }
+            match fetched? {
+                Fetched::Whole(outcome) => return Ok(outcome),
+                Fetched::Stale => {
+                    tracing::debug!(path = %file.destination.path().display(), "begins anew");
+                }
+            }
         }
-        answer => answer?,
-    };
-    let told = match &answer {
-        Some(answer) => told_checksum(context, file, answer)?,
-        None => None,
-    };
-    match (&known, &answer) {
-        (_, Some(answer)) if answer.status != StatusCode::PARTIAL_CONTENT => {
-            let etag = strong_etag(&answer.headers);
-            let size = answer.content_length().map(Bytes);
-            let origin = size.map(|size| Origin::new(&file.source, etag, size));
-            part.begin(origin.as_ref()).map_err(here())?;
-        }
-        (Some((origin, length)), answer) => {
-            let is_other = |answer| !brings_rest(answer, *length, origin);
-            if answer.as_ref().is_some_and(is_other) {
+        let detail = "it changed while it was read";
+        Err(RemoteError::nonsense(&file.source, detail))
+    }
+
+    async fn receive(
+        &self,
+        part: &mut Part,
+        counted: &mut Counted,
+    ) -> Result<Fetched, RemoteError> {
+        let (context, file) = (self.context, self.file);
+        let algorithm = context.options.algorithm;
+        let known = part.origin();
+        let mut hasher = Hasher::new(&[algorithm]);
+        let answer = match ask(context, file, known.as_ref()).await {
+            Err(why) if why.status() == Some(StatusCode::RANGE_NOT_SATISFIABLE) => {
                 part.discard();
                 return Ok(Fetched::Stale);
             }
-            (part, hasher) = went_on(part, *length, hasher).await?;
-            counted.found = *length;
-            context.progress.found(*length);
-        }
-        (None, _) => {
-            let detail = "the server sent a part of the file when asked for the whole file";
-            return Err(RemoteError::nonsense(&file.source, detail));
-        }
-    }
-    counted.is_kept = part.is_kept();
-    if let Some(answer) = answer {
-        let kept = part.is_kept().then(|| context.progress.keeping());
-        let writing = part.file.try_clone().map_err(here())?;
-        let written = write_body(context, answer, writing, hasher, &mut counted.moved).await;
-        drop(kept);
-        hasher = written.map_err(|why| why.into_error(&path))?;
-    }
-    let checksum = hasher.finish().swap_remove(0);
-    let expected = match told {
-        Some(told) => told,
-        // A server may tell checksums to HEAD only.
-        None => context.remote.checksum(&file.source, algorithm).await?,
-    };
-    if expected != checksum {
-        part.discard();
-        counted.is_kept = false;
-        let name = destination.display().to_string();
-        return match counted.found {
-            0 => Err(RemoteError::differs(&name, &expected, &checksum)),
-            _ => Ok(Fetched::Stale),
+            answer => answer?,
         };
+        let told = match &answer {
+            Some(answer) => told_checksum(context, file, answer)?,
+            None => None,
+        };
+        match (&known, &answer) {
+            (_, Some(answer)) if answer.status != StatusCode::PARTIAL_CONTENT => {
+                let etag = strong_etag(&answer.headers);
+                let size = answer.content_length().map(Bytes);
+                let origin = size.map(|size| Origin { etag, size });
+                part.begin(origin).map_err(self.here())?;
+            }
+            (Some((origin, length)), answer) => {
+                let is_other = |answer| !brings_rest(answer, *length, origin);
+                if answer.as_ref().is_some_and(is_other) {
+                    part.discard();
+                    return Ok(Fetched::Stale);
+                }
+                let read = read_beginning(&part.file, *length, hasher).await;
+                hasher = read.map_err(self.here())?;
+                counted.found = *length;
+                context.progress.found(*length);
+            }
+            (None, _) => {
+                let detail = "the server sent a part of the file when asked for the whole file";
+                return Err(RemoteError::nonsense(&file.source, detail));
+            }
+        }
+        if let Some(answer) = answer {
+            let kept = part.is_kept().then(|| context.progress.keeping());
+            let writing = part.file.try_clone().map_err(self.here())?;
+            let written = write_body(context, answer, writing, hasher, &mut counted.moved).await;
+            drop(kept);
+            hasher = written.map_err(|why| why.into_error(file.destination.path()))?;
+        }
+        let checksum = hasher.finish().swap_remove(0);
+        let expected = match told {
+            Some(told) => told,
+            // A server may tell checksums to HEAD only.
+            None => context.remote.checksum(&file.source, algorithm).await?,
+        };
+        if expected != checksum {
+            part.discard();
+            let name = file.destination.path().display().to_string();
+            return match counted.found {
+                0 => Err(RemoteError::differs(&name, &expected, &checksum)),
+                _ => Ok(Fetched::Stale),
+            };
+        }
+        self.put_in_place(part)?;
+        Ok(Fetched::Whole(FileOutcome {
+            size: Bytes(counted.found + counted.moved),
+            checksum,
+            how: CopyResult::behind(counted.found),
+        }))
     }
-    part.put_in_place(destination)
-        .map_err(RemoteError::local(destination))?;
-    Ok(Fetched::Whole(FileOutcome {
-        size: Bytes(counted.found + counted.moved),
-        checksum,
-        how: CopyResult::behind(counted.found),
-    }))
+
+    fn put_in_place(&self, part: &mut Part) -> Result<(), RemoteError> {
+        let path = self.file.destination.path();
+        part.put_in_place(self.occupied)
+            .map_err(|why| match why.kind() {
+                io::ErrorKind::AlreadyExists => RemoteError::Exists(path.display().to_string()),
+                _ => self.here()(why),
+            })
+    }
 }
 
 /// Asks for what is missing; `None`: nothing is, but the comparison.
@@ -229,22 +285,23 @@ fn told_checksum(
     Ok(told.find(|told| told.algorithm() == context.options.algorithm))
 }
 
-/// Reads what is here already, off the async threads.
-async fn went_on(
-    mut part: Part,
-    length: u64,
-    mut hasher: Hasher,
-) -> Result<(Part, Hasher), RemoteError> {
-    let path = part.path.clone();
+/// Reads what is here already, off the async threads, and leaves the file behind it.
+async fn read_beginning(file: &File, length: u64, mut hasher: Hasher) -> io::Result<Hasher> {
+    let mut file = file.try_clone()?;
     let reading = spawn_blocking(move || {
-        let read = part.go_on(length, &mut hasher);
-        read.map(|()| (part, hasher))
+        file.rewind()?;
+        let mut block = vec![0; BLOCK_BYTES];
+        let mut left = length;
+        while left > 0 {
+            let wanted = usize::try_from(left).map_or(BLOCK_BYTES, |left| left.min(BLOCK_BYTES));
+            file.read_exact(&mut block[..wanted])?;
+            hasher.update(&block[..wanted]);
+            left -= wanted as u64;
+        }
+        file.seek(SeekFrom::Start(length))?;
+        Ok(hasher)
     });
-    let read = reading
-        .await
-        .map_err(io::Error::other)
-        .and_then(|read| read);
-    read.map_err(RemoteError::local(&path))
+    reading.await.map_err(io::Error::other)?
 }
 
 /// Trouble on either side of a copy.

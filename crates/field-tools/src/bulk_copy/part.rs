@@ -1,131 +1,95 @@
-//! A file that is being written beside its place. Of a large one it is noted where it comes from, so that another run can go
-//! on with it, however this one ends.
+//! A file that is being written beside its place, by one command alone. Of a large one it is noted where it comes from, so that
+//! another run can go on with it, however this one ends.
 
 use super::KEPT_FROM_BYTES;
-use crate::unfinished_uploads::short_name;
-use penstock_model::Bytes;
-use penstock_model::url::redact;
-use penstock_protocol::checksum::Hasher;
-use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use crate::local_place::{Directory, FileVersion, LocalPlace, MissingDirectories};
+use crate::remote::Occupied;
+use crate::unfinished_downloads::{Origin, UnfinishedDownloads, part_name};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, Permissions, TryLockError};
+use std::io::{self, Seek};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use url::Url;
 
-/// Of the stored form.
-const VERSION: u32 = 1;
-const NOTE_BYTES_MAX: u64 = 64 << 10;
-const BLOCK_BYTES: usize = 1 << 20;
-
-/// What a part is a part of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Origin {
-    version: u32,
-    source: String,
-    /// A strong one.
-    pub(super) etag: Option<String>,
-    pub(super) size: Bytes,
-}
-
-impl Origin {
-    pub(super) fn new(source: &Url, etag: Option<String>, size: Bytes) -> Origin {
-        Origin {
-            version: VERSION,
-            source: redact(source.as_str()),
-            etag,
-            size,
-        }
-    }
-}
+/// How often a part is opened that somebody removes meanwhile.
+const OPENINGS_MAX: u32 = 100;
+/// What is kept of the mode of a file that is replaced.
+const MODE_BITS: u32 = 0o777;
+/// Whoever writes a part may write it, also when the file that it replaces is only to be read.
+const OWNER_WRITES: u32 = 0o600;
 
 /// A file that is being written. Dropped before it is put in place it is removed, unless it is kept for another run.
 pub(super) struct Part {
     pub(super) file: File,
-    pub(super) path: PathBuf,
-    note: PathBuf,
+    directory: Directory,
+    name: OsString,
+    place: LocalPlace,
+    source: Url,
+    notes: Option<UnfinishedDownloads>,
+    /// What it is a part of, when that is known and worth to go on with.
+    origin: Option<Origin>,
+    /// It stays for another run.
     is_kept: bool,
+    is_in_place: bool,
 }
 
 impl Part {
-    /// The part of a destination, which this process alone writes. Errors: another one does.
-    pub(super) fn open(destination: &Path) -> io::Result<Part> {
-        let directory = match destination.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            Some(_) | None => Path::new("."),
-        };
-        fs::create_dir_all(directory)?;
-        // The name of the destination may be as long as names can be, so it cannot be part of this one.
-        let name = destination.file_name().unwrap_or_default();
-        let name = short_name(name.as_bytes());
-        let path = directory.join(format!(".penstock-{name}.part"));
-        let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(io::Error::other(
-                    "another command is writing this file; wait until it has finished",
-                ));
-            }
-            // A file system without locks.
-            Err(TryLockError::Error(why)) => tracing::debug!(%why, "a part is not locked"),
-        }
+    /// The part of a file from a source, which this process alone writes. Errors: another one does.
+    pub(super) fn open(
+        place: &LocalPlace,
+        source: &Url,
+        notes: Option<&UnfinishedDownloads>,
+    ) -> io::Result<Part> {
+        let directory = place.directory(MissingDirectories::Made)?;
+        let name = OsString::from(part_name(place.name()));
+        let file = open_alone(&directory, &name)?;
+        let version = FileVersion::of(&file.metadata()?);
+        let origin = notes.and_then(|notes| notes.find(place, &version, source));
         Ok(Part {
             file,
-            path,
-            note: directory.join(format!(".penstock-{name}.json")),
-            is_kept: false,
+            directory,
+            name,
+            place: place.clone(),
+            source: source.clone(),
+            notes: notes.cloned(),
+            is_kept: origin.is_some(),
+            origin,
+            is_in_place: false,
         })
     }
 
-    /// What it is a part of, and how many bytes of that are here; `None` when it is not known to be a part of this source.
-    pub(super) fn origin(&self, source: &Url) -> Option<(Origin, u64)> {
-        let mut text = String::new();
-        let note = File::open(&self.note).ok()?;
-        note.take(NOTE_BYTES_MAX).read_to_string(&mut text).ok()?;
-        let origin: Origin = serde_json::from_str(&text).ok()?;
+    /// What it is a part of, and how many bytes of that are here; `None` when it is not known to be a part of its source.
+    pub(super) fn origin(&self) -> Option<(Origin, u64)> {
+        let origin = self.origin.clone()?;
         let length = self.file.metadata().ok()?.len();
-        let is_part = origin.version == VERSION
-            && origin.source == redact(source.as_str())
-            && length <= origin.size.0;
-        (is_part && length > 0).then_some((origin, length))
+        (length > 0 && length <= origin.size.0).then_some((origin, length))
     }
 
     /// Begins anew with bytes of an origin. A small file, or one that could not go on, is not kept.
-    pub(super) fn begin(&mut self, origin: Option<&Origin>) -> io::Result<()> {
+    pub(super) fn begin(&mut self, origin: Option<Origin>) -> io::Result<()> {
         self.discard();
         self.file.set_len(0)?;
         self.file.rewind()?;
-        if let Some(origin) = origin.filter(|origin| origin.size.0 >= KEPT_FROM_BYTES) {
-            let text = serde_json::to_string_pretty(origin).map_err(io::Error::other)?;
-            fs::write(&self.note, text)?;
-            self.is_kept = true;
+        // What others may not read they may not read meanwhile.
+        self.take_mode(OWNER_WRITES)?;
+        self.origin = origin.filter(|origin| origin.size.0 >= KEPT_FROM_BYTES);
+        if let (Some(notes), Some(origin)) = (&self.notes, &self.origin) {
+            let version = FileVersion::of(&self.file.metadata()?);
+            let kept = notes.keep(&self.place, &version, &self.source, origin);
+            self.is_kept = kept.unwrap_or_else(|why| {
+                tracing::warn!(%why, "another run could not go on with this download");
+                false
+            });
         }
         Ok(())
     }
 
-    /// Goes on behind what is here, which the hasher is given.
-    pub(super) fn go_on(&mut self, length: u64, hasher: &mut Hasher) -> io::Result<()> {
-        self.is_kept = true;
-        self.file.rewind()?;
-        let mut block = vec![0; BLOCK_BYTES];
-        let mut left = length;
-        while left > 0 {
-            let wanted = usize::try_from(left).map_or(BLOCK_BYTES, |left| left.min(BLOCK_BYTES));
-            self.file.read_exact(&mut block[..wanted])?;
-            hasher.update(&block[..wanted]);
-            left -= wanted as u64;
-        }
-        self.file.seek(SeekFrom::Start(length)).map(drop)
+    /// Whether what is here is used by the next attempt.
+    pub(super) fn can_go_on(&self) -> bool {
+        self.origin.is_some()
     }
 
-    /// Whether what is here stays when it is dropped.
+    /// Whether what is here stays for another run.
     pub(super) fn is_kept(&self) -> bool {
         self.is_kept
     }
@@ -133,94 +97,353 @@ impl Part {
     /// What is here is of no use.
     pub(super) fn discard(&mut self) {
         self.is_kept = false;
-        let _ = fs::remove_file(&self.note);
+        self.origin = None;
+        self.forget();
     }
 
-    /// Durable first, then visible.
-    pub(super) fn put_in_place(mut self, destination: &Path) -> io::Result<()> {
+    /// Durable first, then visible, and then durably so. Errors with `AlreadyExists`: something is there that may not be replaced.
+    pub(super) fn put_in_place(&mut self, occupied: Occupied) -> io::Result<()> {
+        self.take_mode(0)?;
         self.file.sync_all()?;
-        fs::rename(&self.path, destination)?;
+        if !self.directory.is_name_of(&self.name, &self.file)? {
+            return Err(io::Error::other(
+                "its part was removed or replaced while it was written",
+            ));
+        }
+        let (from, to) = (&self.name, self.place.name());
+        self.directory.rename(from, to, occupied)?;
+        self.is_in_place = true;
         self.discard();
+        self.directory.sync()
+    }
+
+    /// Gives it the mode of the file that it replaces, and what else is needed for now.
+    fn take_mode(&self, besides: u32) -> io::Result<()> {
+        let replaced = self.directory.look(self.place.name())?;
+        let Some(replaced) = replaced.filter(Metadata::is_file) else {
+            return Ok(());
+        };
+        let mode = replaced.mode() & MODE_BITS | besides;
+        if let Err(why) = self.file.set_permissions(Permissions::from_mode(mode)) {
+            tracing::debug!(%why, "a mode was not kept");
+        }
         Ok(())
+    }
+
+    fn forget(&self) {
+        if let (Some(notes), Ok(metadata)) = (&self.notes, self.file.metadata()) {
+            notes.forget(&self.place, &FileVersion::of(&metadata));
+        }
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
+        if self.is_in_place {
+            return;
+        }
         let is_empty = || self.file.metadata().is_ok_and(|found| found.len() == 0);
         if !self.is_kept || is_empty() {
-            let _ = fs::remove_file(&self.note);
-            // After the rename there is nothing left to remove.
-            let _ = fs::remove_file(&self.path);
+            self.forget();
+            let is_ours = self.directory.is_name_of(&self.name, &self.file);
+            if is_ours.is_ok_and(|is_ours| is_ours) {
+                let _ = self.directory.remove_name(&self.name);
+            }
         }
     }
+}
+
+/// Opens the file of that name for this process alone: one that was made here, or by this user before.
+fn open_alone(directory: &Directory, name: &OsStr) -> io::Result<File> {
+    for _ in 0..OPENINGS_MAX {
+        let (file, is_new) = match directory.create_file(name) {
+            Ok(file) => (file, true),
+            Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
+                match directory.open_to_write(name) {
+                    Ok(file) => (file, false),
+                    Err(why) if why.kind() == io::ErrorKind::NotFound => continue,
+                    // A link or pipe: nothing that a copy has made. What a link leads to stays as it is.
+                    Err(why) if why.kind() == io::ErrorKind::InvalidInput => {
+                        directory.remove_name(name)?;
+                        continue;
+                    }
+                    Err(why) => return Err(why),
+                }
+            }
+            Err(why) => return Err(why),
+        };
+        let Some(file) = locked(directory, name, file)? else {
+            continue;
+        };
+        if is_new || is_own(&file.metadata()?) {
+            return Ok(file);
+        }
+        directory.remove_name(name)?;
+    }
+    Err(io::Error::other(
+        "its part is removed or replaced again and again",
+    ))
+}
+
+/// Another user could still write what they have made, and a second name may be anywhere.
+fn is_own(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.nlink() == 1
+}
+
+/// Locks a file of that name. `None`: whoever had the lock before has put it in place, or removed it.
+fn locked(directory: &Directory, name: &OsStr, file: File) -> io::Result<Option<File>> {
+    lock(&file)?;
+    Ok(directory.is_name_of(name, &file)?.then_some(file))
+}
+
+fn lock(file: &File) -> io::Result<()> {
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(io::Error::other(
+                "another command is writing this file; wait until it has finished",
+            ));
+        }
+        // A file system without locks.
+        Err(TryLockError::Error(why)) => tracing::debug!(%why, "a part is not locked"),
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use penstock_model::{Checksum, ChecksumAlgorithm};
+    use penstock_model::Bytes;
+    use std::fs;
     use std::io::Write;
+    use std::os::unix::fs::symlink;
+    use std::path::{Path, PathBuf};
+    use std::thread;
 
-    fn names(directory: &Path) -> usize {
-        fs::read_dir(directory).expect("there").count()
+    /// A directory for files, and one for notes.
+    struct Site {
+        top: tempfile::TempDir,
+        notes: UnfinishedDownloads,
+        source: Url,
     }
 
-    fn adler(bytes: &[u8]) -> Checksum {
-        let mut hasher = Hasher::new(&[ChecksumAlgorithm::Adler32]);
-        hasher.update(bytes);
-        hasher.finish().swap_remove(0)
+    impl Site {
+        fn new() -> Site {
+            let top = tempfile::tempdir().expect("made");
+            fs::create_dir(top.path().join("files")).expect("made");
+            Site {
+                notes: UnfinishedDownloads::open(top.path().join("notes")).expect("made"),
+                source: Url::parse("https://se/f?authz=secret").expect("a URL"),
+                top,
+            }
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.top.path().join("files").join(name)
+        }
+
+        fn place(&self, name: &str) -> LocalPlace {
+            LocalPlace::at(&self.at(name)).expect("a name")
+        }
+
+        fn part_path(&self, name: &str) -> PathBuf {
+            self.at(&part_name(name.as_ref()))
+        }
+
+        fn open(&self, name: &str) -> io::Result<Part> {
+            Part::open(&self.place(name), &self.source, Some(&self.notes))
+        }
+
+        /// Begins a part and leaves some bytes of it behind.
+        fn leave(&self, name: &str, origin: Origin) {
+            let mut part = self.open(name).expect("opened");
+            part.begin(Some(origin)).expect("begun");
+            part.file.write_all(b"12345").expect("written");
+        }
+
+        fn names(&self) -> usize {
+            let entries = fs::read_dir(self.top.path().join("files"));
+            entries.expect("there").count()
+        }
+    }
+
+    fn origin(etag: Option<&str>, size: u64) -> Origin {
+        Origin {
+            etag: etag.map(str::to_owned),
+            size: Bytes(size),
+        }
+    }
+
+    fn large() -> Origin {
+        origin(Some("\"1\""), KEPT_FROM_BYTES)
+    }
+
+    fn written(path: &Path) -> Vec<u8> {
+        fs::read(path).expect("there")
     }
 
     #[test]
     fn a_large_part_is_gone_on_with_and_a_small_one_is_removed() {
-        let directory = tempfile::tempdir().expect("made");
-        let destination = directory.path().join("x".repeat(255));
-        let url = |text: &str| Url::parse(text).expect("a URL");
-        let source = url("https://se/f?authz=secret");
-        let etag = Some("\"1\"".to_owned());
-        let small = Origin::new(&source, etag.clone(), Bytes(10));
-        let large = Origin::new(&source, etag, Bytes(KEPT_FROM_BYTES));
+        let site = Site::new();
+        let long = "x".repeat(255);
+        site.leave(&long, origin(Some("\"1\""), 10));
+        assert_eq!(site.names(), 0);
+        // Without a version nothing tells another run that the file is still the same.
+        site.leave(&long, origin(None, KEPT_FROM_BYTES));
+        assert_eq!(site.names(), 0);
+        site.leave(&long, large());
+        assert_eq!(site.names(), 1);
 
-        let mut part = Part::open(&destination).expect("opened");
-        part.begin(Some(&small)).expect("begun");
-        part.file.write_all(b"12345").expect("written");
-        drop(part);
-        assert_eq!(names(directory.path()), 0);
-
-        let mut part = Part::open(&destination).expect("opened");
-        assert_eq!(part.origin(&source), None);
-        assert!(Part::open(&destination).is_err(), "another one has it");
-        part.begin(Some(&large)).expect("begun");
-        part.file.write_all(b"12345").expect("written");
-        drop(part);
-        assert_eq!(names(directory.path()), 2);
-
-        let mut part = Part::open(&destination).expect("opened");
-        assert_eq!(part.origin(&url("https://se/g")), None);
-        assert_eq!(part.origin(&source), Some((large, 5)));
-        let mut hasher = Hasher::new(&[ChecksumAlgorithm::Adler32]);
-        part.go_on(5, &mut hasher).expect("read");
-        assert_eq!(hasher.finish().swap_remove(0), adler(b"12345"));
+        let other = Url::parse("https://se/g").expect("a URL");
+        let place = site.place(&long);
+        drop(site.open(&long).expect("opened, and no byte of it came"));
+        let mut part = site.open(&long).expect("opened");
+        assert!(
+            Part::open(&place, &other, None).is_err(),
+            "another one has it"
+        );
+        assert_eq!(part.origin(), Some((large(), 5)));
+        part.file.seek(io::SeekFrom::End(0)).expect("moved");
         part.file.write_all(b"67").expect("written");
-        part.put_in_place(&destination).expect("in place");
-        assert_eq!(fs::read(&destination).expect("there"), b"1234567");
-        assert_eq!(names(directory.path()), 1);
+        part.put_in_place(Occupied::Refused).expect("in place");
+        drop(part);
+        assert_eq!(written(&site.at(&long)), b"1234567");
+        assert_eq!(site.names(), 1);
+
+        site.leave("f", large());
+        let part = Part::open(&site.place("f"), &other, Some(&site.notes));
+        assert_eq!(part.expect("opened").origin(), None);
     }
 
     #[test]
     fn what_is_begun_anew_is_no_part_of_what_was_before() {
-        let directory = tempfile::tempdir().expect("made");
-        let destination = directory.path().join("f");
-        let source = Url::parse("https://se/f").expect("a URL");
-        let large = Origin::new(&source, None, Bytes(KEPT_FROM_BYTES));
-        let mut part = Part::open(&destination).expect("opened");
-        part.begin(Some(&large)).expect("begun");
+        let site = Site::new();
+        let mut part = site.open("f").expect("opened");
+        part.begin(Some(large())).expect("begun");
         part.file.write_all(b"12345").expect("written");
         part.begin(None).expect("begun");
-        assert!(part.origin(&source).is_none());
+        assert!(part.origin().is_none());
         part.file.write_all(b"ab").expect("written");
-        part.put_in_place(&destination).expect("in place");
-        assert_eq!(fs::read(&destination).expect("there"), b"ab");
+        part.put_in_place(Occupied::Refused).expect("in place");
+        assert_eq!(written(&site.at("f")), b"ab");
+    }
+
+    #[test]
+    fn what_somebody_has_put_beside_the_place_is_no_part() {
+        let site = Site::new();
+        site.leave("f", large());
+        let left = site.part_path("f");
+        let forged = site.at("forged");
+        fs::write(&forged, b"54321").expect("written");
+        fs::rename(&forged, &left).expect("renamed");
+        let part = site.open("f").expect("opened");
+        assert_eq!(part.origin(), None);
+        drop(part);
+        assert_eq!(site.names(), 0);
+    }
+
+    #[test]
+    fn neither_a_link_nor_a_file_with_two_names_is_written() {
+        let site = Site::new();
+        let (victim, left) = (site.at("victim"), site.part_path("f"));
+        fs::write(&victim, b"precious").expect("written");
+        let bring = || {
+            let mut part = site.open("f").expect("opened");
+            part.begin(Some(large())).expect("begun");
+            part.file.write_all(b"new").expect("written");
+            part.put_in_place(Occupied::Replaced).expect("in place");
+        };
+        symlink(&victim, &left).expect("linked");
+        bring();
+        fs::hard_link(&victim, &left).expect("linked");
+        bring();
+        assert_eq!(written(&victim), b"precious");
+        let copy = fs::symlink_metadata(site.at("f")).expect("there");
+        assert!(copy.is_file() && copy.nlink() == 1);
+        assert_eq!(site.names(), 2);
+    }
+
+    #[test]
+    fn what_appeared_meanwhile_is_replaced_only_where_it_may_be_and_keeps_its_mode() {
+        let site = Site::new();
+        let place = site.at("f");
+        let mut part = site.open("f").expect("opened");
+        part.begin(None).expect("begun");
+        part.file.write_all(b"new").expect("written");
+        symlink("nowhere", &place).expect("linked");
+        let why = part.put_in_place(Occupied::Refused).expect_err("taken");
+        assert_eq!(why.kind(), io::ErrorKind::AlreadyExists);
+        fs::remove_file(&place).expect("removed");
+        fs::write(&place, b"precious").expect("written");
+        let why = part.put_in_place(Occupied::Refused).expect_err("taken");
+        assert_eq!(why.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(written(&place), b"precious");
+        drop(part);
+        assert_eq!(site.names(), 1);
+
+        fs::set_permissions(&place, Permissions::from_mode(0o400)).expect("set");
+        let mut part = site.open("f").expect("opened");
+        part.begin(None).expect("begun");
+        let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
+        assert_eq!(mode(&site.part_path("f")), 0o600);
+        part.put_in_place(Occupied::Replaced).expect("in place");
+        assert_eq!(mode(&place), 0o400);
+    }
+
+    #[test]
+    fn a_part_that_is_not_ours_any_more_is_neither_put_in_place_nor_removed() {
+        let site = Site::new();
+        let left = site.part_path("f");
+        let mut ours = site.open("f").expect("opened");
+        ours.begin(None).expect("begun");
+        fs::remove_file(&left).expect("removed");
+        let theirs = site.open("f").expect("opened");
+        ours.put_in_place(Occupied::Replaced)
+            .expect_err("it has no name any more");
+        drop(ours);
+        assert!(left.exists());
+        drop(theirs);
+        assert_eq!(site.names(), 0);
+    }
+
+    #[test]
+    fn a_part_that_was_put_in_place_before_it_was_locked_is_left_alone() {
+        let site = Site::new();
+        let mut ours = site.open("f").expect("opened");
+        ours.begin(None).expect("begun");
+        ours.file.write_all(b"finished").expect("written");
+        let directory = site.place("f").directory(MissingDirectories::Refused);
+        let directory = directory.expect("opened");
+        let name = part_name("f".as_ref());
+        let theirs = directory.open_to_write(name.as_ref()).expect("opened");
+        ours.put_in_place(Occupied::Refused).expect("in place");
+        drop(ours);
+        let late = locked(&directory, name.as_ref(), theirs).expect("locked");
+        assert!(late.is_none());
+        drop(site.open("f").expect("a new one"));
+        assert_eq!(written(&site.at("f")), b"finished");
+    }
+
+    #[test]
+    fn of_two_commands_none_changes_what_the_other_has_finished() {
+        let site = Site::new();
+        let content = vec![7; 10_000];
+        let write = || {
+            for _ in 0..100 {
+                let Ok(mut part) = site.open("f") else {
+                    continue;
+                };
+                part.begin(None).expect("begun");
+                part.file.write_all(&content).expect("written");
+                part.put_in_place(Occupied::Replaced).expect("in place");
+                assert_eq!(written(&site.at("f")).len(), content.len());
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(write);
+            }
+        });
+        assert_eq!(site.names(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! One large file up, so that what has arrived is kept: when the connection breaks the rest is sent, when the command ends
 //! the next one goes on.
 
-use super::blocks::{Blocks, Source, checksum_of};
+use super::blocks::{Blocks, OpenedFile, changed};
 use super::upload::{Upload, send, verify, write};
 use super::{Context, CopyResult, FileOutcome, while_it_advances, with_retries};
 use crate::remote::{Occupied, Rest, UploadState};
@@ -32,8 +32,11 @@ pub(super) async fn run(
     path: &Path,
     occupied: Occupied,
 ) -> Result<FileOutcome, RemoteError> {
-    let metadata = std::fs::metadata(path).map_err(RemoteError::local(path))?;
-    let source = SourceState::of(path, &metadata);
+    let opened = OpenedFile::open(path).map_err(RemoteError::local(path))?;
+    if opened.version.size != file.size.0 {
+        return Err(RemoteError::local(path)(changed()));
+    }
+    let source = SourceState::of(path, opened.version);
     let notes = context.options.unfinished.as_ref();
     let known = notes.and_then(|notes| notes.find(&source, &file.destination));
     let sending = Sending {
@@ -63,7 +66,7 @@ pub(super) async fn run(
         Err(why) => {
             // Where no later run finds it, or could end it, it only takes room.
             let is_final = why.status() == Some(StatusCode::PRECONDITION_FAILED);
-            if notes.is_none() || is_final {
+            if notes.is_none() || is_final || sending.open().is_err() {
                 sending.give_up().await;
             }
             Err(why)
@@ -82,6 +85,15 @@ impl Sending<'_> {
         let outcome = self.send_from(&upload, state.offset).await;
         drop(kept);
         outcome
+    }
+
+    /// Opens the file, which must be the one that the upload was begun with: what the server has is of that.
+    fn open(&self) -> Result<OpenedFile, RemoteError> {
+        let opened = OpenedFile::open(self.path).map_err(RemoteError::local(self.path))?;
+        match SourceState::of(self.path, opened.version) == self.source {
+            true => Ok(opened),
+            false => Err(RemoteError::local(self.path)(changed())),
+        }
     }
 
     /// The server has another part of it than was thought, or gave its turn to another request.
@@ -126,21 +138,24 @@ impl Sending<'_> {
 
     async fn send_from(&self, upload: &Url, offset: u64) -> Result<FileOutcome, RemoteError> {
         let (size, algorithm) = (self.file.size.0, self.context.options.algorithm);
-        let blocks = Blocks::start_at(self.path.to_owned(), offset, size, algorithm).await;
+        let blocks = Blocks::behind(offset, self.open()?, algorithm).await;
         let blocks = blocks.map_err(RemoteError::local(self.path))?;
         let rest = Rest {
             offset,
             length: size - offset,
         };
-        let opened = self
-            .context
-            .remote
-            .send_rest(upload, rest, algorithm)
-            .await?;
+        let remote = &self.context.remote;
+        let opened = remote.send_rest(upload, rest).await?;
         let progress = &self.context.progress;
         progress.found(offset);
         let mut sent = 0;
-        let outcome = send(self.context, self.file, opened, blocks, &mut sent).await;
+        let outcome = async {
+            let (checksum, _) = send(self.context, self.file, opened, blocks, &mut sent).await?;
+            let size = self.file.size;
+            let told = remote.complete_pieces(upload, size, &checksum).await?;
+            Ok::<_, RemoteError>((checksum, told))
+        };
+        let outcome = outcome.await;
         if outcome.is_err() {
             progress.lose(offset);
             progress.take_back(sent);
@@ -155,8 +170,10 @@ impl Sending<'_> {
 
     /// All of it had arrived, and nobody heard the answer.
     async fn verify_complete(&self) -> Result<FileOutcome, RemoteError> {
-        let (source, size) = (Source::File(self.path.to_owned()), self.file.size.0);
-        let checksum = checksum_of(source, size, self.context.options.algorithm).await;
+        let size = self.file.size.0;
+        let blocks = Blocks::behind(size, self.open()?, self.context.options.algorithm).await;
+        let blocks = blocks.map_err(RemoteError::local(self.path))?;
+        let checksum = blocks.checksum().await;
         let checksum = checksum.map_err(RemoteError::local(self.path))?;
         self.context.progress.found(size);
         let outcome = verify(self.context, self.file, checksum, Vec::new()).await?;

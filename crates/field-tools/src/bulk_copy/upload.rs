@@ -50,11 +50,12 @@ pub(super) async fn write(
     occupied: Occupied,
 ) -> Result<FileOutcome, RemoteError> {
     let algorithm = context.options.algorithm;
+    let blocks = Blocks::open(file.source.clone(), file.size.0, algorithm).await;
+    let blocks = blocks.map_err(RemoteError::local(&file.path()))?;
     let upload = context
         .remote
         .put(&file.destination, file.size, algorithm, occupied)
         .await?;
-    let blocks = Blocks::start(file.source.clone(), file.size.0, algorithm);
     let mut sent = 0;
     let outcome = send(context, file, upload, blocks, &mut sent).await;
     if outcome.is_err() {

@@ -1,12 +1,13 @@
 //! Uploads in several requests (draft-ietf-httpbis-resumable-upload): what a server has of a file stays there when the
 //! connection or the client ends, and the rest is sent later.
 
-use super::{Occupied, Remote};
+use super::{Occupied, Remote, told_checksums};
 use crate::remote_error::RemoteError;
 use http::header::{CONTENT_TYPE, IF_NONE_MATCH, LOCATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use penstock_model::{Bytes, ChecksumAlgorithm};
-use penstock_protocol::http1::client::Upload;
+use penstock_model::{Bytes, Checksum};
+use penstock_protocol::digest;
+use penstock_protocol::http1::client::{ClientRequest, Upload};
 use penstock_protocol::resumable::{
     PARTIAL_UPLOAD, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_LIMIT, UPLOAD_OFFSET, is_complete,
     offset,
@@ -22,7 +23,7 @@ pub struct UploadState {
     pub is_complete: bool,
 }
 
-/// What ends an upload.
+/// What is missing of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
     /// Where it begins.
@@ -93,22 +94,45 @@ impl Remote {
         }
     }
 
-    /// Opens the last request of an upload; the checksum of the whole file is asked for.
-    pub async fn send_rest(
+    /// Opens a request that brings the rest of an upload. The file is not in its place before the upload is completed.
+    pub async fn send_rest(&self, upload: &Url, rest: Rest) -> Result<Upload, RemoteError> {
+        let request = self.piece(upload, rest.offset, "?0")?;
+        self.start(upload, request, rest.length).await
+    }
+
+    /// Completes an upload of which all bytes are there. The server compares them before anything is replaced; the checksums that it
+    /// tells come back.
+    pub async fn complete_pieces(
         &self,
         upload: &Url,
-        rest: Rest,
-        algorithm: ChecksumAlgorithm,
-    ) -> Result<Upload, RemoteError> {
+        size: Bytes,
+        checksum: &Checksum,
+    ) -> Result<Vec<Checksum>, RemoteError> {
+        let mut request = self.piece(upload, size.0, "?1")?;
+        request.headers.insert(
+            HeaderName::from_static("repr-digest"),
+            digest::repr_header_value(std::slice::from_ref(checksum)),
+        );
+        request.headers.insert(
+            HeaderName::from_static("want-digest"),
+            HeaderValue::from_static(checksum.algorithm().name()),
+        );
+        let answer = self.client.send_bytes(request, b"").await?;
+        let answer = self.expect_success(upload, answer).await?;
+        told_checksums(upload, &answer.headers)
+    }
+
+    fn piece(
+        &self,
+        upload: &Url,
+        offset: u64,
+        complete: &'static str,
+    ) -> Result<ClientRequest, RemoteError> {
         let mut request = self.request(Method::PATCH, upload)?;
         let headers = &mut request.headers;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PARTIAL_UPLOAD));
-        headers.insert(UPLOAD_OFFSET, HeaderValue::from(rest.offset));
-        headers.insert(UPLOAD_COMPLETE, HeaderValue::from_static("?1"));
-        headers.insert(
-            HeaderName::from_static("want-digest"),
-            HeaderValue::from_static(algorithm.name()),
-        );
-        self.start(upload, request, rest.length).await
+        headers.insert(UPLOAD_OFFSET, HeaderValue::from(offset));
+        headers.insert(UPLOAD_COMPLETE, HeaderValue::from_static(complete));
+        Ok(request)
     }
 }

@@ -123,8 +123,8 @@ pub(super) async fn find(
 }
 
 impl BetweenPlan {
-    fn add_tree(&mut self, tree: RemoteTree) {
-        self.found = Found::of(&tree);
+    fn add_tree(&mut self, mut tree: RemoteTree) {
+        self.found = Found::take(&mut tree);
         for file in tree.files {
             match below(&self.to, &file.names) {
                 Ok(destination) => self.pairs.push(Pair {

@@ -7,18 +7,20 @@ use crate::commands::files::open;
 use crate::commands::progress::shown;
 use crate::exit::CommandError;
 use penstock_field_tools::bulk_copy::{Download, download_all, look_at_downloads};
+use penstock_field_tools::local_place::LocalPlace;
 use penstock_field_tools::remote::Remote;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree::{self, RemoteTree};
 use penstock_model::Bytes;
+use penstock_model::url::redact;
 use std::path::{Path, PathBuf};
 use url::Url;
 
 pub struct DownloadPlan {
     remote: Remote,
     pub(super) to: PathBuf,
-    /// To be made, parents first.
-    directories: Vec<PathBuf>,
+    /// Below the destination, to be made, parents first. `None`: it is a single file.
+    directories: Option<Vec<LocalPlace>>,
     downloads: Vec<Download>,
     pub(super) found: Found,
 }
@@ -35,40 +37,68 @@ pub(super) async fn find(
     let mut plan = DownloadPlan {
         remote,
         to: to.to_owned(),
-        directories: Vec::new(),
+        directories: None,
         downloads: Vec::new(),
         found: Found::default(),
     };
     if found.is_directory {
         let tree = remote_tree::walk(&plan.remote, from, parallel, &order.filter).await?;
         plan.add_tree(tree);
+        plan.refuse_links()?;
         return Ok(plan);
     }
     let into_directory = to.is_dir() || to.as_os_str().to_string_lossy().ends_with('/');
+    let place = match into_directory {
+        true => LocalPlace::below(to, &[found.name]),
+        false => LocalPlace::at(to),
+    };
     plan.downloads.push(Download {
         source: from.clone(),
         size: found.size_bytes,
-        destination: match into_directory {
-            true => to.join(&found.name),
-            false => to.to_owned(),
-        },
+        destination: place
+            .ok_or_else(|| CommandError::Usage(format!("{} does not name a file", to.display())))?,
     });
     Ok(plan)
 }
 
 impl DownloadPlan {
-    fn add_tree(&mut self, tree: RemoteTree) {
-        self.found = Found::of(&tree);
-        let place = |names: &[String]| self.to.join(names.iter().collect::<PathBuf>());
-        let below = tree.directories.iter();
-        let below = below.map(|directory| place(&directory.names));
-        self.directories = [self.to.clone()].into_iter().chain(below).collect();
-        let download = |file: remote_tree::RemoteFile| Download {
-            destination: place(&file.names),
-            source: file.url,
-            size: file.size,
-        };
-        self.downloads = tree.files.into_iter().map(download).collect();
+    fn add_tree(&mut self, mut tree: RemoteTree) {
+        self.found = Found::take(&mut tree);
+        let directories = tree.directories.iter();
+        let place = |names: &[String]| LocalPlace::below(&self.to, names);
+        let directories = directories.filter_map(|directory| place(&directory.names));
+        self.directories = Some(directories.collect());
+        for file in tree.files {
+            match place(&file.names) {
+                Some(destination) => self.downloads.push(Download {
+                    destination,
+                    source: file.url,
+                    size: file.size,
+                }),
+                None => {
+                    let name = redact(file.url.as_str());
+                    let why = format!("the server lists {name} as a file and as a directory");
+                    let failed = CopiedFile::failed(name, CommandError::Unreachable(why));
+                    self.found.failed.push(failed);
+                }
+            }
+        }
+    }
+
+    /// A link in the place of a directory may lead anywhere, so nothing is copied through it.
+    fn refuse_links(&self) -> Result<(), CommandError> {
+        for directory in self.directories.iter().flatten() {
+            if let Ok(Some(found)) = directory.look()
+                && found.is_symlink()
+            {
+                return Err(CommandError::Local(format!(
+                    "{} is a symbolic link, and the source has a directory of that name; nothing was changed. Remove the link, \
+                     or leave it out with --exclude and copy that directory to where the link points",
+                    directory.path().display()
+                )));
+            }
+        }
+        Ok(())
     }
 
     pub(super) async fn carry_out(
@@ -76,13 +106,15 @@ impl DownloadPlan {
         order: &Order<'_>,
     ) -> Result<Vec<CopiedFile>, CommandError> {
         let mut files = Vec::new();
-        for directory in &self.directories {
-            if let Err(why) = std::fs::create_dir_all(directory) {
-                let why = CommandError::local(directory.display(), why);
-                if *directory == self.to {
-                    return Err(why);
+        if let Some(directories) = &self.directories {
+            std::fs::create_dir_all(&self.to)
+                .map_err(|why| CommandError::local(self.to.display(), why))?;
+            for directory in directories {
+                if let Err(why) = directory.make_directory() {
+                    let name = directory.path().display().to_string();
+                    let why = CommandError::local(&name, why);
+                    files.push(CopiedFile::failed(name, why));
                 }
-                files.push(CopiedFile::failed(directory.display().to_string(), why));
             }
         }
         let names = self.downloads.iter().map(name_of).collect();
@@ -117,5 +149,5 @@ impl DownloadPlan {
 }
 
 fn name_of(download: &Download) -> String {
-    download.destination.display().to_string()
+    download.destination.path().display().to_string()
 }
