@@ -1,8 +1,9 @@
 //! Where uploads go on that an earlier run of a command began: one small file for each, in a directory of the user.
 //!
-//! The bytes are at the storage element, which knows how many it has. What is kept here is its name of the upload, and which
-//! file it was begun with: when that has changed, the upload is begun anew.
+//! The bytes are at the storage element, which knows how many it has. What is kept here is its name of the upload, which
+//! file it was begun with, and whether it may replace another: when one of these has changed, the upload is begun anew.
 
+use crate::remote::Occupied;
 use penstock_model::Checksum;
 use penstock_model::ChecksumAlgorithm;
 use penstock_model::url::redact;
@@ -17,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use url::Url;
 
 /// Of the stored form.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Storage elements keep what is unfinished for a day; some may for longer.
 const KEPT_FOR: Duration = Duration::from_secs(8 * 86_400);
 /// Notes that are looked at to remove old ones.
@@ -63,7 +64,17 @@ struct Note {
     modified_nanos: i64,
     inode: u64,
     destination: String,
+    /// The server was told that a file of this name may be replaced.
+    replaces: bool,
     upload: Url,
+}
+
+/// An upload that an earlier run has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfinishedUpload {
+    pub url: Url,
+    /// What it may do to a file that has its name by its end.
+    pub occupied: Occupied,
 }
 
 impl UnfinishedUploads {
@@ -85,7 +96,7 @@ impl UnfinishedUploads {
     }
 
     /// The upload that this file, as it is now, was begun with. It is at the server of the destination.
-    pub fn find(&self, source: &SourceState, destination: &Url) -> Option<Url> {
+    pub fn find(&self, source: &SourceState, destination: &Url) -> Option<UnfinishedUpload> {
         let path = self.place(source, destination);
         let mut text = String::new();
         let file = fs::File::open(&path).ok()?;
@@ -96,11 +107,22 @@ impl UnfinishedUploads {
             && note.modified_nanos == source.modified_nanos
             && note.inode == source.inode;
         let is_there = note.upload.origin() == destination.origin();
-        (is_same && is_there).then_some(note.upload)
+        (is_same && is_there).then_some(UnfinishedUpload {
+            url: note.upload,
+            occupied: match note.replaces {
+                true => Occupied::Replaced,
+                false => Occupied::Refused,
+            },
+        })
     }
 
     /// Notes an upload before its first byte is sent.
-    pub fn keep(&self, source: &SourceState, destination: &Url, upload: &Url) -> io::Result<()> {
+    pub fn keep(
+        &self,
+        source: &SourceState,
+        destination: &Url,
+        upload: &UnfinishedUpload,
+    ) -> io::Result<()> {
         let note = Note {
             version: VERSION,
             source: source.path.display().to_string(),
@@ -108,7 +130,8 @@ impl UnfinishedUploads {
             modified_nanos: source.modified_nanos,
             inode: source.inode,
             destination: redact(destination.as_str()),
-            upload: upload.clone(),
+            replaces: upload.occupied == Occupied::Replaced,
+            upload: upload.url.clone(),
         };
         let text = serde_json::to_string_pretty(&note).map_err(io::Error::other)?;
         let path = self.place(source, destination);
@@ -161,7 +184,10 @@ mod tests {
         let state = || SourceState::of(&path, &fs::metadata(&path).expect("there"));
         let url = |text: &str| Url::parse(text).expect("a URL");
         let destination = url("https://se:8443/d/f?authz=secret");
-        let upload = url("https://se:8443/.penstock/uploads/1");
+        let upload = UnfinishedUpload {
+            url: url("https://se:8443/.penstock/uploads/1"),
+            occupied: Occupied::Refused,
+        };
         assert_eq!(notes.find(&state(), &destination), None);
         notes.keep(&state(), &destination, &upload).expect("kept");
         assert_eq!(notes.find(&state(), &destination), Some(upload.clone()));
@@ -172,8 +198,19 @@ mod tests {
         notes.keep(&state(), &destination, &upload).expect("kept");
         notes.forget(&state(), &destination);
         assert_eq!(notes.find(&state(), &destination), None);
+        let replacing = UnfinishedUpload {
+            occupied: Occupied::Replaced,
+            ..upload
+        };
+        notes
+            .keep(&state(), &destination, &replacing)
+            .expect("kept");
+        assert_eq!(notes.find(&state(), &destination), Some(replacing));
         // A note that leads to another server is none.
-        let elsewhere = url("https://evil:8443/.penstock/uploads/1");
+        let elsewhere = UnfinishedUpload {
+            url: url("https://evil:8443/.penstock/uploads/1"),
+            occupied: Occupied::Replaced,
+        };
         notes
             .keep(&state(), &destination, &elsewhere)
             .expect("kept");

@@ -1,7 +1,8 @@
 //! The content of a file in blocks, with its checksum, made one block ahead of whoever sends them.
 
+use crate::checksum_choice::ChecksumChoice;
 use crate::dataset::{Content, PlannedFile};
-use penstock_model::{Checksum, ChecksumAlgorithm};
+use penstock_model::Checksum;
 use penstock_protocol::checksum::Hasher;
 use std::fs::File;
 use std::io::{self, Read};
@@ -44,7 +45,7 @@ struct ReadState {
 
 impl Blocks {
     /// Begins to read `length` bytes.
-    pub fn start(source: Source, length: u64, algorithm: ChecksumAlgorithm) -> Blocks {
+    pub fn start(source: Source, length: u64, checksums: ChecksumChoice) -> Blocks {
         let next = spawn_blocking(move || {
             let source = match source {
                 Source::File(path) => OpenSource::File(File::open(path)?),
@@ -52,7 +53,7 @@ impl Blocks {
             };
             let state = ReadState {
                 source,
-                hasher: Hasher::new(&[algorithm]),
+                hasher: Hasher::new(checksums.algorithms()),
                 remaining: length,
             };
             state.make(vec![0; BLOCK_BYTES])
@@ -65,12 +66,12 @@ impl Blocks {
         path: PathBuf,
         offset: u64,
         length: u64,
-        algorithm: ChecksumAlgorithm,
+        checksums: ChecksumChoice,
     ) -> io::Result<Blocks> {
         let passed = spawn_blocking(move || {
             let mut state = ReadState {
                 source: OpenSource::File(File::open(path)?),
-                hasher: Hasher::new(&[algorithm]),
+                hasher: Hasher::new(checksums.algorithms()),
                 remaining: offset,
             };
             let mut block = Vec::new();
@@ -86,13 +87,12 @@ impl Blocks {
         Ok(Blocks { next })
     }
 
-    /// The next block and the reader of those after it; at the end, the checksum. `spare` is a buffer to fill
+    /// The next block and the reader of those after it; at the end, the checksums. `spare` is a buffer to fill
     /// anew.
     pub async fn next(self, spare: Option<Vec<u8>>) -> io::Result<Next> {
         let made = self.next.await.map_err(io::Error::other)??;
         if made.block.is_empty() {
-            let mut checksums = made.state.hasher.finish();
-            return Ok(Next::End(checksums.swap_remove(0)));
+            return Ok(Next::End(made.state.hasher.finish()));
         }
         let spare = spare.unwrap_or_else(|| vec![0; BLOCK_BYTES]);
         let next = spawn_blocking(move || made.state.make(spare));
@@ -100,13 +100,13 @@ impl Blocks {
     }
 }
 
-/// The checksum of the first `length` bytes of a source.
-pub async fn checksum_of(
+/// The checksums of the first `length` bytes of a source.
+pub async fn checksums_of(
     source: Source,
     length: u64,
-    algorithm: ChecksumAlgorithm,
-) -> io::Result<Checksum> {
-    let mut blocks = Blocks::start(source, length, algorithm);
+    checksums: ChecksumChoice,
+) -> io::Result<Vec<Checksum>> {
+    let mut blocks = Blocks::start(source, length, checksums);
     let mut spare = None;
     loop {
         match blocks.next(spare.take()).await? {
@@ -114,7 +114,7 @@ pub async fn checksum_of(
                 spare = Some(block);
                 blocks = rest;
             }
-            Next::End(checksum) => return Ok(checksum),
+            Next::End(checksums) => return Ok(checksums),
         }
     }
 }
@@ -123,8 +123,8 @@ pub async fn checksum_of(
 pub enum Next {
     /// Some bytes, and the rest.
     Block(Vec<u8>, Blocks),
-    /// Nothing more: the checksum of all of it.
-    End(Checksum),
+    /// Nothing more: the checksums of all of it.
+    End(Vec<Checksum>),
 }
 
 impl ReadState {
@@ -162,23 +162,23 @@ mod tests {
         std::fs::write(file.path(), &content).expect("written");
         let length = content.len() as u64;
         let whole = Source::File(file.path().to_owned());
-        let algorithm = ChecksumAlgorithm::Adler32;
-        let expected = checksum_of(whole, length, algorithm).await.expect("read");
+        let wanted = ChecksumChoice::Strongest;
+        let expected = checksums_of(whole, length, wanted).await.expect("read");
         for offset in [0, 1, BLOCK_BYTES as u64, 2 * BLOCK_BYTES as u64 + 5, length] {
             let path = file.path().to_owned();
-            let blocks = Blocks::start_at(path, offset, length, algorithm).await;
+            let blocks = Blocks::start_at(path, offset, length, wanted).await;
             let mut blocks = blocks.expect("read");
             let mut got = Vec::new();
-            let checksum = loop {
+            let checksums = loop {
                 match blocks.next(None).await.expect("read") {
                     Next::Block(block, rest) => {
                         got.extend_from_slice(&block);
                         blocks = rest;
                     }
-                    Next::End(checksum) => break checksum,
+                    Next::End(checksums) => break checksums,
                 }
             };
-            assert_eq!(checksum, expected, "{offset}");
+            assert_eq!(checksums, expected, "{offset}");
             assert!(got == content[offset as usize..], "{offset}");
         }
     }

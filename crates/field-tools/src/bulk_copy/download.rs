@@ -1,10 +1,12 @@
 //! One file down: into a part beside its place, compared, then renamed into place. Of a large file only what is missing is
 //! asked for, as long as it is still the same.
 
-use super::blocks::{BLOCK_BYTES, Source, checksum_of};
+use super::blocks::{BLOCK_BYTES, Source, checksums_of};
 use super::part::{Origin, Part};
+use super::upload::{modified_of, not_computed};
 use super::{
-    Context, CopyResult, Existing, FileOutcome, keep_or_copy, while_it_advances, with_retries,
+    Compared, Context, CopyResult, Existing, FileOutcome, keep_or_copy, while_it_advances,
+    with_retries,
 };
 use crate::remote::{Wanted, strong_etag};
 use crate::remote_error::RemoteError;
@@ -46,7 +48,7 @@ pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcom
 
 /// What is here already.
 pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing, RemoteError> {
-    let algorithm = context.options.algorithm;
+    let checksums = context.options.checksums;
     let here = match std::fs::metadata(&file.destination) {
         Ok(here) => here,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Existing::Nothing),
@@ -57,21 +59,28 @@ pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing,
     if !here.is_file() || file.size.is_some_and(|there| there != size) {
         return Ok(other());
     }
-    let seen = with_retries(|| context.remote.head(&file.source, algorithm)).await?;
+    let seen = with_retries(|| context.remote.head_with_checksum(&file.source, checksums)).await?;
     let seen = seen.ok_or_else(|| RemoteError::not_found(file.source.to_string()))?;
     if seen.size.is_some_and(|there| there != size) {
         return Ok(other());
     }
-    let checksum = checksum_of(Source::File(file.destination.clone()), size.0, algorithm).await;
-    let checksum = checksum.map_err(RemoteError::local(&file.destination))?;
-    match seen.checksums.contains(&checksum) {
-        true => Ok(Existing::Same(FileOutcome {
+    let copy = checksums_of(Source::File(file.destination.clone()), size.0, checksums).await;
+    let copy = copy.map_err(RemoteError::local(&file.destination))?;
+    let compared = Compared {
+        checksums,
+        original: &seen.checksums,
+        original_modified: seen.modified,
+        copy: &copy,
+        copy_modified: modified_of(&here),
+    };
+    Ok(match compared.same() {
+        Some(checksum) => Existing::Same(FileOutcome {
             size,
             checksum,
             how: CopyResult::Skipped,
-        })),
-        false => Ok(other()),
-    }
+        }),
+        None => other(),
+    })
 }
 
 /// What an attempt has brought.
@@ -120,12 +129,12 @@ async fn receive(
     file: &Download,
     counted: &mut Counted,
 ) -> Result<Fetched, RemoteError> {
-    let (algorithm, destination) = (context.options.algorithm, &file.destination);
+    let (checksums, destination) = (context.options.checksums, &file.destination);
     let mut part = Part::open(destination).map_err(RemoteError::local(destination))?;
     let path = part.path.clone();
     let here = || RemoteError::local(&path);
     let known = part.origin(&file.source);
-    let mut hasher = Hasher::new(&[algorithm]);
+    let mut hasher = Hasher::new(checksums.algorithms());
     let answer = match ask(context, file, known.as_ref()).await {
         Err(why) if why.status() == Some(StatusCode::RANGE_NOT_SATISFIABLE) => {
             part.discard();
@@ -167,12 +176,14 @@ async fn receive(
         drop(kept);
         hasher = written.map_err(|why| why.into_error(&path))?;
     }
-    let checksum = hasher.finish().swap_remove(0);
     let expected = match told {
         Some(told) => told,
         // A server may tell checksums to HEAD only.
-        None => context.remote.checksum(&file.source, algorithm).await?,
+        None => context.remote.checksum(&file.source, checksums).await?,
     };
+    let mut computed = hasher.finish().into_iter();
+    let checksum = computed.find(|computed| computed.algorithm() == expected.algorithm());
+    let checksum = checksum.ok_or_else(|| not_computed(&file.source, expected.algorithm()))?;
     if expected != checksum {
         part.discard();
         counted.is_kept = false;
@@ -205,8 +216,8 @@ async fn ask(
         },
         None => Wanted::Whole,
     };
-    let algorithm = context.options.algorithm;
-    let answer = context.remote.get(&file.source, algorithm, wanted).await?;
+    let checksums = context.options.checksums;
+    let answer = context.remote.get(&file.source, checksums, wanted).await?;
     Ok(Some(answer))
 }
 
@@ -225,8 +236,7 @@ fn told_checksum(
 ) -> Result<Option<Checksum>, RemoteError> {
     let told = digest::parse(&answer.headers)
         .map_err(|why| RemoteError::nonsense(&file.source, why.to_string()))?;
-    let mut told = told.into_iter();
-    Ok(told.find(|told| told.algorithm() == context.options.algorithm))
+    Ok(context.options.checksums.best_of(&told))
 }
 
 /// Reads what is here already, off the async threads.

@@ -1,11 +1,12 @@
 //! Uploads in several requests (draft-ietf-httpbis-resumable-upload): what a server has of a file stays there when the
 //! connection or the client ends, and the rest is sent later.
 
-use super::{Occupied, Remote};
+use super::{Occupied, Remote, WANT_DIGEST};
+use crate::checksum_choice::ChecksumChoice;
 use crate::remote_error::RemoteError;
 use http::header::{CONTENT_TYPE, IF_NONE_MATCH, LOCATION};
-use http::{HeaderName, HeaderValue, Method, StatusCode};
-use penstock_model::{Bytes, ChecksumAlgorithm};
+use http::{HeaderValue, Method, StatusCode};
+use penstock_model::Bytes;
 use penstock_protocol::http1::client::Upload;
 use penstock_protocol::resumable::{
     PARTIAL_UPLOAD, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_LIMIT, UPLOAD_OFFSET, is_complete,
@@ -98,17 +99,14 @@ impl Remote {
         &self,
         upload: &Url,
         rest: Rest,
-        algorithm: ChecksumAlgorithm,
+        checksums: ChecksumChoice,
     ) -> Result<Upload, RemoteError> {
         let mut request = self.request(Method::PATCH, upload)?;
         let headers = &mut request.headers;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PARTIAL_UPLOAD));
         headers.insert(UPLOAD_OFFSET, HeaderValue::from(rest.offset));
         headers.insert(UPLOAD_COMPLETE, HeaderValue::from_static("?1"));
-        headers.insert(
-            HeaderName::from_static("want-digest"),
-            HeaderValue::from_static(algorithm.name()),
-        );
+        headers.insert(WANT_DIGEST, checksums.wanted());
         self.start(upload, request, rest.length).await
     }
 }
