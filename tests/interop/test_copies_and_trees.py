@@ -3,6 +3,7 @@ and what was cut off goes on.
 """
 
 import hashlib
+import http.server
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ import threading
 
 import pytest
 
-from .clients import content
+from .clients import adler32, content
 from .fault_server import Throttle
 from .waiting import eventually
 
@@ -120,6 +121,10 @@ def large(tmp_path):
     return path
 
 
+def parts_at(site):
+    return {path for path in site.seen.glob("pools/*/partial/*") if path.suffix != ".json"}
+
+
 def unfinished_at(site):
     """Bytes of uploads that the site's pools keep."""
     return sum(path.stat().st_size for path in site.seen.glob("pools/*/partial/*") if path.suffix != ".json")
@@ -223,6 +228,60 @@ def test_a_damaged_part_is_found_and_copied_anew(begin, penstock, grid, place, t
         file.write(b"not what was sent")
     penstock("copy", url, target / "large")
     assert (target / "large").read_bytes() == data and leftovers(target) == []
+
+
+def test_an_upload_that_had_arrived_is_looked_at_again(begin, penstock, grid, place, large, state):
+    url, notes = grid.here_door.url(f"{place}/large"), state / "penstock/uploads"
+
+    def arrive():
+        """Copies, and leaves the note as a kill before its removal would."""
+        process = begin("copy", large, url, "--overwrite", "--bwlimit", "32M")
+        try:
+            eventually("it is noted", lambda: list(notes.glob("*.json")))
+            [note] = notes.glob("*.json")
+            text = note.read_bytes()
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 0, err
+        finally:
+            process.kill()
+            process.wait()
+        note.write_bytes(text)
+
+    arrive()
+    told = penstock("copy", large, url, "--overwrite", json_output=True)
+    assert told["continued_bytes"] == LARGE, "all of it was there"
+    arrive()
+    penstock("rm", url)
+    assert penstock("copy", large, url, "--overwrite", json_output=True)["copied"] == 1
+    arrive()
+    grid.here_door.put(f"{place}/large", b"of another", expect=204)
+    told = penstock("copy", large, url, exit_code=1)
+    assert "exists with different content" in told and grid.here_door.get(f"{place}/large") == b"of another"
+    assert penstock("copy", large, url, "--overwrite", json_output=True)["copied"] == 1
+    assert grid.here_door.get(f"{place}/large") == large.read_bytes()
+
+
+def test_an_upload_that_may_replace_is_not_gone_on_with_by_one_that_may_not(begin, penstock, grid, place, large):
+    url, door = grid.here_door.url(f"{place}/large"), grid.here_door
+    before = unfinished_at(grid.here)
+    process = begin("copy", large, url, "--overwrite", "--bwlimit", SLOW)
+    try:
+        eventually("a part has arrived", lambda: unfinished_at(grid.here) > before + LARGE // 4)
+    finally:
+        process.kill()
+        process.wait()
+    old = parts_at(grid.here)
+    process = begin("copy", large, url, "--bwlimit", SLOW)
+    try:
+        eventually("another upload has begun", lambda: parts_at(grid.here) - old)
+        eventually("the old part was given up", lambda: old - parts_at(grid.here))
+        door.put(f"{place}/large", b"of another")
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 1 and b"exists with different content" in err
+    finally:
+        process.kill()
+        process.wait()
+    assert door.get(f"{place}/large") == b"of another"
 
 
 class Cutter:
@@ -574,6 +633,188 @@ def test_sync_removes_nothing_when_something_could_not_be_copied(penstock, grid,
     penstock("sync", top / "a", url, "--yes", exit_code=2)
 
 
+def test_a_change_that_adler32_does_not_see_is_copied(penstock, grid, place, tmp_path):
+    assert adler32(b"run 131") == adler32(b"run 212")
+    top = tmp_path / "tree"
+    top.mkdir()
+    url, there = grid.here_door.url(place), grid.there_door.url(place)
+    for text in ("run 131", "run 212"):
+        (top / "f").write_text(text)
+        for ends in ((top, url), (url, there), (there, tmp_path / "back")):
+            told = penstock("sync", *ends, json_output=True)
+            assert (told["copied"], told["skipped"]) == (1, 0), ends
+            assert penstock("sync", *ends, json_output=True)["skipped"] == 1, ends
+    assert (tmp_path / "back/f").read_text() == "run 212"
+
+
+def test_a_sync_between_overlapping_directories_is_refused(penstock, grid, place):
+    door = grid.here_door
+    for name in ("x", "b/y"):
+        door.put(f"{place}/{name}", name.encode())
+    top = door.url(place)
+    for words in (["sync", f"{top}/b", top], ["sync", top, f"{top}/b"], ["sync", f"{top}/%62", f"{top}//"]):
+        shown = penstock(*words, "--yes", exit_code=2)
+        assert "source" in shown, shown
+    for words in ([top, f"{top}/b"], [f"{top}/x", top], [top, top]):
+        penstock("copy", *words, "--overwrite", exit_code=2)
+    assert door.get(f"{place}/x") == b"x" and door.get(f"{place}/b/y") == b"b/y"
+    penstock("copy", f"{top}/b", top)
+    assert door.get(f"{place}/y") == b"b/y"
+
+
+def test_sync_removes_only_what_it_has_listed(begin, grid, place, tmp_path, large):
+    """Others write to the destination while a sync copies."""
+    door = grid.here_door
+    top = tmp_path / "tree"
+    top.mkdir()
+    large.rename(top / "large")
+    for name in ("extra", "newer", "gone", "old/a"):
+        door.put(f"{place}/{name}", b"listed")
+    before = unfinished_at(grid.here)
+    process = begin("sync", top, door.url(place), "--yes", "--bwlimit", SLOW, "--json")
+    try:
+        eventually("it copies", lambda: unfinished_at(grid.here) > before)
+        door.ask("DELETE", f"{place}/extra")
+        for name in ("extra/result1", "extra/result2", "old/b"):
+            door.put(f"{place}/{name}", b"new")
+        door.put(f"{place}/newer", b"NEWER!", expect=204)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1, err
+    report = json.loads(out)["report"]
+    assert (report["removed"], report["failed_files"]) == (2, 2), report
+    assert all("has changed since it was listed" in failed["error"] for failed in report["failed"])
+    for name, data in (("extra/result1", b"new"), ("extra/result2", b"new"), ("old/b", b"new"), ("newer", b"NEWER!")):
+        assert door.get(f"{place}/{name}") == data
+    assert not door.exists(f"{place}/gone") and not door.exists(f"{place}/old/a")
+
+
+def test_what_a_link_or_an_empty_source_hides_stays(penstock, grid, place, tmp_path):
+    door = grid.here_door
+    top = make_tree(tmp_path / "tree", ["run/a", "run/deep/b", "y"])
+    url = door.url(place)
+    penstock("sync", top, url)
+    (top / "run").rename(tmp_path / "elsewhere")
+    (top / "run").symlink_to(tmp_path / "elsewhere")
+    told = penstock("sync", "--yes", top, url, json_output=True)
+    assert told["removed"] == 0 and door.exists(f"{place}/run/deep/b")
+    empty = tmp_path / "not mounted"
+    empty.mkdir()
+    shown = penstock("sync", "--yes", empty, url, exit_code=2)
+    assert "the source has no files at all; nothing was changed" in shown and door.exists(f"{place}/y")
+    told = penstock("sync", "--yes", "--allow-empty", empty, url, json_output=True)
+    assert told["removed"] == 3 and not door.exists(f"{place}/run")
+
+
+class FoldingServer:
+    """A storage element without TLS that keeps names in lower case, and removes directories with all that is in them."""
+
+    def __init__(self):
+        outer, self.files, self.removed = self, {}, []
+
+        class Exchange(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                """Silent."""
+
+            def reply(self, status, body=b"", **headers):
+                self.send_response(status)
+                for name, value in ({"Content-Length": str(len(body))} | headers).items():
+                    self.send_header(name, value)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def do_HEAD(self):
+                data = outer.files.get(self.path.lower())
+                if data is None:
+                    return self.reply(404)
+                return self.reply(200, data, Digest=f"adler32={adler32(data)}")
+
+            def do_PUT(self):
+                if "Expect" in self.headers:
+                    self.send_response_only(100)
+                    self.end_headers()
+                outer.files[self.path.lower()] = self.rfile.read(int(self.headers["Content-Length"]))
+                self.reply(201)
+
+            def do_DELETE(self):
+                outer.removed.append(self.path)
+                outer.files.pop(self.path.lower(), None)
+                self.reply(204)
+
+            def do_MKCOL(self):
+                self.reply(405)
+
+            def do_OPTIONS(self):
+                self.reply(200)
+
+            def do_PROPFIND(self):
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                path = self.path.lower().rstrip("/")
+                below = {name[len(path) + 1 :].split("/")[0] for name in outer.files if name.startswith(path + "/")}
+                if path not in outer.files and not below and path != "/t":
+                    return self.reply(404)
+                names = [path, *(f"{path}/{name}" for name in sorted(below))]
+                entries = "".join(map(outer.entry, names if self.headers["Depth"] == "1" else names[:1]))
+                self.reply(207, f"<multistatus xmlns='DAV:'>{entries}</multistatus>".encode())
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exchange)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/t"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def entry(self, path):
+        data = self.files.get(path)
+        told = "<resourcetype><collection/></resourcetype>" if data is None else f"<getcontentlength>{len(data)}</getcontentlength>"
+        return f"<response><href>{path}</href><propstat><prop>{told}</prop></propstat></response>"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_sync_leaves_copies_to_which_the_server_gave_another_name(penstock, tmp_path):
+    top = make_tree(tmp_path / "tree", ["Data.root", "b"])
+    with FoldingServer() as server:
+        server.files["/t/extra"] = b"old"
+        for _ in range(2):
+            shown = penstock("sync", top, server.url, "--yes", exit_code=1)
+            assert "for example 'Data.root'" in shown, shown
+            assert server.files["/t/data.root"] == (top / "Data.root").read_bytes()
+        assert not server.removed
+        (top / "Data.root").rename(top / "data.root")
+        told = penstock("sync", top, server.url, "--yes", json_output=True)
+        assert told["removed"] == 1 and server.removed == ["/t/extra"]
+
+
+def test_directories_stay_at_a_server_that_would_remove_what_is_in_them(penstock, tmp_path):
+    top = make_tree(tmp_path / "tree", ["b"])
+    with FoldingServer() as server:
+        server.files["/t/old/extra"] = b"old"
+        shown = penstock("sync", top, server.url, "--yes")
+        assert "1 directory that the source does not have will stay" in shown
+        assert server.removed == ["/t/old/extra"]
+
+
+def test_a_copy_below_a_file_ends(penstock, grid, place, tmp_path):
+    grid.here_door.put(f"{place}/file", b"x")
+    top = make_tree(tmp_path / "tree", ["d/a"])
+    (top / "empty").mkdir()
+    for below in ("/file", "/file/sub", "/file/sub/deeper"):
+        shown = penstock("copy", top, grid.here_door.url(place + below), exit_code=1)
+        assert "is a file" in shown, shown
+    penstock("copy", top / "d", grid.here_door.url(f"{place}/other"))
+    grid.here_door.put(f"{place}/other/empty", b"x")
+    shown = penstock("sync", "--yes", top, grid.here_door.url(f"{place}/other"), exit_code=1)
+    assert "is a file" in shown and grid.here_door.get(f"{place}/other/empty") == b"x"
+
+
 # Names and room
 
 
@@ -591,6 +832,15 @@ def test_files_and_directories_are_moved_within_a_site(penstock, grid, place):
     penstock("mv", url(f"{place}/taken"), url(f"{place}/d"))
     penstock("mv", url(f"{place}/d"), url(f"{place}/e"))
     assert set(door.list(f"{place}/e")) == {f"{place}/e", f"{place}/e/taken", f"{place}/e/x"}
+    for name in ("x", "t/x/1", "t/x/2", "y/z"):
+        door.put(f"{place}/{name}", name.encode())
+    for words, told in (
+        (["x", "t"], "directories are not replaced"),
+        (["y", "t/x/1"], "a directory does not replace it"),
+    ):
+        shown = penstock("mv", "--overwrite", *(url(f"{place}/{name}") for name in words), exit_code=1)
+        assert told in shown, shown
+    assert door.get(f"{place}/t/x/2") == b"t/x/2" and door.get(f"{place}/x") == b"x" and door.exists(f"{place}/y/z")
     penstock("mv", url(f"{place}/nothing"), url(f"{place}/f"), exit_code=4)
     shown = penstock("mv", url(f"{place}/e/x"), grid.there_door.url(f"{place}/x"), exit_code=2)
     assert "penstock copy" in shown and "penstock rm" in shown

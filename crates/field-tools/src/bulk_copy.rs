@@ -2,7 +2,7 @@
 //!
 //! The checksum of an upload is computed from the bytes as they are read and compared with what the storage
 //! element computed; that of a download from the bytes as they are written. A file that is there already with
-//! the same size and checksum is skipped, and of a large one what has arrived is kept when the copy ends before its time: an
+//! the same size and checksum is skipped (where only a weak checksum is told, unless the original is newer), and of a large one what has arrived is kept when the copy ends before its time: an
 //! interrupted copy goes on when it is run again.
 
 mod blocks;
@@ -12,13 +12,15 @@ mod pieces;
 mod upload;
 
 use crate::bandwidth::Bandwidth;
+use crate::checksum_choice::ChecksumChoice;
 use crate::progress::Progress;
-use crate::remote::{Occupied, Remote};
+use crate::remote::{Head, Occupied, Remote};
 use crate::remote_error::RemoteError;
 use crate::unfinished_downloads::UnfinishedDownloads;
 use crate::unfinished_uploads::UnfinishedUploads;
 use http::StatusCode;
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm};
+use penstock_model::url::redact;
+use penstock_model::{Bytes, Checksum, Timestamp};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -46,7 +48,7 @@ pub struct Options {
     /// What happens to a copy that is there already.
     pub existing: ExistingCopy,
     /// What is compared.
-    pub algorithm: ChecksumAlgorithm,
+    pub checksums: ChecksumChoice,
     /// Of all files together.
     pub bandwidth: Bandwidth,
     /// Where it is noted how uploads go on. `None`: they go on within one run only.
@@ -57,11 +59,15 @@ pub struct Options {
 
 impl Options {
     /// Without bounds, and nothing is kept for another run.
-    pub fn new(parallel: usize, existing: ExistingCopy, algorithm: ChecksumAlgorithm) -> Options {
+    pub fn new(
+        parallel: usize,
+        existing: ExistingCopy,
+        checksums: impl Into<ChecksumChoice>,
+    ) -> Options {
         Options {
             parallel,
             existing,
-            algorithm,
+            checksums: checksums.into(),
             bandwidth: Bandwidth::unlimited(),
             unfinished: None,
             unfinished_downloads: None,
@@ -125,6 +131,30 @@ pub enum Intention {
     Replace,
     /// It is there already.
     Skip,
+}
+
+/// What a comparison of a copy with its original finds.
+struct Compared<'a> {
+    checksums: ChecksumChoice,
+    original: &'a [Checksum],
+    /// When the original last changed.
+    original_modified: Option<Timestamp>,
+    copy: &'a [Checksum],
+    /// When the copy last changed.
+    copy_modified: Option<Timestamp>,
+}
+
+impl Compared<'_> {
+    /// The checksum by which they are the same; `None`: they are not, or nothing tells.
+    fn same(&self) -> Option<Checksum> {
+        let found = self.checksums.compare(self.original, self.copy)?;
+        let is_newer = match (self.original_modified, self.copy_modified) {
+            (Some(original), Some(copy)) => original.unix_seconds() > copy.unix_seconds(),
+            (None, _) | (_, None) => false,
+        };
+        let is_same = found.is_equal() && !(found.is_weak() && is_newer);
+        is_same.then(|| found.copy.clone())
+    }
 }
 
 /// What is in the place of a copy.
@@ -266,6 +296,65 @@ async fn intention(
         (Existing::Other(name), ExistingCopy::Keep) => Err(RemoteError::Exists(name)),
         (Existing::Same(_) | Existing::Other(_), _) => Ok(Intention::Replace),
     }
+}
+
+/// What stands where a copy belongs, as the servers of both tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteCopy {
+    Missing,
+    /// The same content, of this size.
+    Same(Bytes),
+    Different,
+}
+
+/// Compares a file with what stands where its copy belongs, both at storage elements.
+pub async fn look_at_remote_copy(
+    remote: &Remote,
+    (source, destination): (&Url, &Url),
+    checksums: ChecksumChoice,
+) -> Result<RemoteCopy, RemoteError> {
+    let Some(copy) = remote.head(destination, checksums).await? else {
+        return Ok(RemoteCopy::Missing);
+    };
+    let original = remote.head(source, checksums).await?;
+    let original = original.ok_or_else(|| RemoteError::not_found(redact(source.as_str())))?;
+    if copy.size != original.size {
+        return Ok(RemoteCopy::Different);
+    }
+    let size = copy.size.unwrap_or_default();
+    let state = |original: &Head, copy: &Head| {
+        let compared = Compared {
+            checksums,
+            original: &original.checksums,
+            original_modified: original.modified,
+            copy: &copy.checksums,
+            copy_modified: copy.modified,
+        };
+        match compared.same() {
+            Some(_) => RemoteCopy::Same(size),
+            None => RemoteCopy::Different,
+        }
+    };
+    let are_comparable = |original: &Head, copy: &Head| {
+        let found = checksums.compare(&original.checksums, &copy.checksums);
+        found.is_some()
+    };
+    if are_comparable(&original, &copy) || checksums.algorithms().len() == 1 {
+        return Ok(state(&original, &copy));
+    }
+    // Each has told the one that it likes best.
+    for algorithm in checksums.algorithms() {
+        let heads = (
+            remote.head(source, *algorithm).await?,
+            remote.head(destination, *algorithm).await?,
+        );
+        if let (Some(original), Some(copy)) = heads
+            && are_comparable(&original, &copy)
+        {
+            return Ok(state(&original, &copy));
+        }
+    }
+    Ok(RemoteCopy::Different)
 }
 
 /// Does something to each item, `parallel` of them at once; answers in the order of the items. Dropped in the

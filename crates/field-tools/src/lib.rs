@@ -6,6 +6,7 @@
 
 pub mod bandwidth;
 pub mod bulk_copy;
+pub mod checksum_choice;
 pub mod credentials;
 pub mod dataset;
 pub mod fts3_configuration;
@@ -21,6 +22,8 @@ pub mod remote_error;
 pub mod remote_tree;
 pub mod settings_api;
 pub mod tape_api;
+#[cfg(test)]
+mod test_server;
 pub mod transfer_api;
 pub mod trash_api;
 pub mod unfinished_downloads;

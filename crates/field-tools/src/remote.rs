@@ -7,12 +7,16 @@ mod pieces;
 
 pub use pieces::{Rest, UploadState};
 
+use crate::checksum_choice::ChecksumChoice;
 use crate::credentials::Credentials;
 use crate::remote_error::RemoteError;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::header::{
+    AUTHORIZATION, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::url::redact;
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, NamespacePath, Timestamp};
+use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp};
+use penstock_protocol::deletion::{EMPTY_DIRECTORY, PENSTOCK_DELETE};
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{
     Client, ClientRequest, ClientResponse, Upload, UploadStart,
@@ -27,6 +31,8 @@ use url::Url;
 const LISTING_BYTES_MAX: u64 = 128 << 20;
 /// Bytes of an answer that is read only for its text.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// RFC 3230 §4.3.1.
+const WANT_DIGEST: HeaderName = HeaderName::from_static("want-digest");
 /// Asks for room (RFC 4331).
 const QUOTA_BODY: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
     <D:propfind xmlns:D=\"DAV:\"><D:prop><D:quota-used-bytes/><D:quota-available-bytes/></D:prop></D:propfind>";
@@ -44,6 +50,18 @@ pub struct Head {
     pub size: Option<Bytes>,
     /// Its checksums, of those asked for.
     pub checksums: Vec<Checksum>,
+    /// Its version, when that is a strong one.
+    pub etag: Option<String>,
+    /// Last change.
+    pub modified: Option<Timestamp>,
+}
+
+/// What a server told of a file that it has taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub checksums: Vec<Checksum>,
+    /// Its version, when that is a strong one.
+    pub etag: Option<String>,
 }
 
 /// An entry of the namespace.
@@ -58,6 +76,9 @@ pub struct Info {
     pub size_bytes: Option<Bytes>,
     /// Last change.
     pub modified: Option<Timestamp>,
+    /// The version of a file, when it is a strong one.
+    #[serde(skip)]
+    pub etag: Option<String>,
 }
 
 /// What is in a directory.
@@ -101,7 +122,7 @@ pub struct Quota {
 pub enum DirectoryOutcome {
     /// It was made.
     New,
-    /// Something of that name was there.
+    /// Something of that name was there: a directory or a file.
     Before,
 }
 
@@ -125,13 +146,10 @@ impl Remote {
     pub async fn head(
         &self,
         url: &Url,
-        wanted: ChecksumAlgorithm,
+        wanted: impl Into<ChecksumChoice>,
     ) -> Result<Option<Head>, RemoteError> {
         let mut request = self.request(Method::HEAD, url)?;
-        request.headers.insert(
-            HeaderName::from_static("want-digest"),
-            HeaderValue::from_static(wanted.name()),
-        );
+        request.headers.insert(WANT_DIGEST, wanted.into().wanted());
         let answer = self.client.send_following(request).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -140,29 +158,45 @@ impl Remote {
         Ok(Some(Head {
             size: answer.content_length().map(Bytes),
             checksums: told_checksums(url, &answer.headers)?,
+            etag: strong_etag(&answer.headers),
+            modified: last_modified(&answer.headers),
         }))
     }
 
-    /// The checksum that the storage element tells. An error when it tells none of that algorithm.
+    /// The same, and where a server tells none of several checksums, it is asked for each alone: not every one reads lists.
+    pub async fn head_with_checksum(
+        &self,
+        url: &Url,
+        wanted: ChecksumChoice,
+    ) -> Result<Option<Head>, RemoteError> {
+        let found = self.head(url, wanted).await?;
+        let Some(head) = found else {
+            return Ok(None);
+        };
+        if wanted.best_of(&head.checksums).is_some() || wanted.algorithms().len() == 1 {
+            return Ok(Some(head));
+        }
+        for algorithm in wanted.algorithms() {
+            match self.head(url, *algorithm).await? {
+                Some(alone) if wanted.best_of(&alone.checksums).is_none() => {}
+                found => return Ok(found),
+            }
+        }
+        Ok(Some(head))
+    }
+
+    /// The checksum that the storage element tells, the best of those wanted. An error when it tells none of them.
     pub async fn checksum(
         &self,
         url: &Url,
-        wanted: ChecksumAlgorithm,
+        wanted: impl Into<ChecksumChoice>,
     ) -> Result<Checksum, RemoteError> {
-        let head = self
-            .head(url, wanted)
-            .await?
-            .ok_or_else(|| RemoteError::not_found(redact(url.as_str())))?;
-        let told = head
-            .checksums
-            .into_iter()
-            .find(|checksum| checksum.algorithm() == wanted);
-        told.ok_or_else(|| {
-            RemoteError::nonsense(
-                url,
-                format!("the storage element reports no {wanted} checksum"),
-            )
-        })
+        let wanted = wanted.into();
+        let head = self.head_with_checksum(url, wanted).await?;
+        let head = head.ok_or_else(|| RemoteError::not_found(redact(url.as_str())))?;
+        wanted
+            .best_of(&head.checksums)
+            .ok_or_else(|| no_checksum(url, wanted))
     }
 
     /// One entry, by PROPFIND of depth 0. Its name is the one that was asked for, never one that the server chooses.
@@ -245,7 +279,7 @@ impl Remote {
             .client
             .send_following(self.request(method("MKCOL"), url)?)
             .await?;
-        // RFC 4918 §9.3.1: 405 means that the URL is mapped already.
+        // RFC 4918 §9.3.1: 405 means that the URL is mapped already, to whatever.
         if answer.status == StatusCode::METHOD_NOT_ALLOWED {
             return Ok(DirectoryOutcome::Before);
         }
@@ -254,60 +288,97 @@ impl Remote {
             .map(|_| DirectoryOutcome::New)
     }
 
+    /// Makes one directory where none is; its parent must exist. An error when a file stands there.
+    pub async fn ensure_directory(&self, url: &Url) -> Result<(), RemoteError> {
+        if self.make_directory(url).await? == DirectoryOutcome::New {
+            return Ok(());
+        }
+        match self.stat(url).await {
+            Ok(found) if found.is_directory => Ok(()),
+            Ok(_) => Err(RemoteError::IsFile(redact(url.as_str()))),
+            // A token for writing need not allow looking, and not every server knows directories or PROPFIND; then the
+            // files tell.
+            Err(RemoteError::NotAuthorised { .. } | RemoteError::NotFound { .. }) => Ok(()),
+            Err(RemoteError::Refused {
+                status: StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED,
+                ..
+            }) => Ok(()),
+            Err(why) => Err(why),
+        }
+    }
+
     /// Makes a directory and what is missing above it.
     pub async fn make_directories(&self, url: &Url) -> Result<(), RemoteError> {
         let mut missing = vec![url.clone()];
-        loop {
-            let Some(next) = missing.last() else {
-                return Ok(());
-            };
-            match self.make_directory(next).await {
-                Ok(_) => {
+        // On the way up each is asked for once, and once more on the way down, when what is above it exists.
+        let mut is_descending = false;
+        while let Some(next) = missing.last() {
+            match self.ensure_directory(next).await {
+                Ok(()) => {
                     missing.pop();
+                    is_descending = true;
                 }
                 // RFC 4918 §9.3.1: 409 means that a parent is missing.
-                Err(RemoteError::Refused {
-                    status: StatusCode::CONFLICT,
-                    url: shown,
-                    detail,
-                    told,
-                }) => match parent(next) {
-                    Some(above) => missing.push(above),
-                    None => {
-                        return Err(RemoteError::Refused {
-                            url: shown,
-                            status: StatusCode::CONFLICT,
-                            detail,
-                            told,
-                        });
+                Err(why) if why.status() == Some(StatusCode::CONFLICT) && !is_descending => {
+                    match parent(next) {
+                        Some(above) => missing.push(above),
+                        None => return Err(why),
                     }
-                },
+                }
                 Err(why) => return Err(why),
             }
         }
+        Ok(())
     }
 
     /// Deletes a file, or a directory with all that is in it.
     pub async fn delete(&self, url: &Url) -> Result<(), RemoteError> {
-        let answer = self
-            .client
-            .send_following(self.request(Method::DELETE, url)?)
-            .await?;
+        self.delete_version(url, None).await
+    }
+
+    /// The same, as long as it is one version (RFC 9110 §13.1.1). `None`: the server tells none that could be demanded.
+    pub async fn delete_version(&self, url: &Url, etag: Option<&str>) -> Result<(), RemoteError> {
+        let mut request = self.request(Method::DELETE, url)?;
+        if let Some(etag) = etag {
+            let value = HeaderValue::from_str(etag)
+                .map_err(|_| RemoteError::nonsense(url, "its ETag is not valid in a header"))?;
+            request.headers.insert(IF_MATCH, value);
+        }
+        let answer = self.client.send_following(request).await?;
         self.expect_success(url, answer).await.map(drop)
+    }
+
+    /// Whether the server says that it removes a directory only if it is empty, when it is asked to.
+    pub async fn removes_only_empty(&self, url: &Url) -> Result<bool, RemoteError> {
+        let request = self.request(Method::OPTIONS, url)?;
+        let answer = self.client.send(request).await?;
+        let told = answer.headers.get(PENSTOCK_DELETE);
+        Ok(answer.status.is_success() && told == Some(&EMPTY_DIRECTORY))
+    }
+
+    /// Deletes a directory when it is empty; gives back whether it was. Only for servers of which `removes_only_empty` is
+    /// true: any other would delete all that is in it.
+    pub async fn delete_empty_directory(&self, url: &Url) -> Result<bool, RemoteError> {
+        let mut request = self.request(Method::DELETE, url)?;
+        request.headers.insert(PENSTOCK_DELETE, EMPTY_DIRECTORY);
+        // Where a redirect leads nobody has asked what the header means.
+        let answer = self.client.send(request).await?;
+        if answer.status == StatusCode::PRECONDITION_FAILED {
+            return Ok(false);
+        }
+        self.expect_success(url, answer).await.map(|_| true)
     }
 
     /// Opens a file for reading; its checksum is asked for.
     pub async fn get(
         &self,
         url: &Url,
-        algorithm: ChecksumAlgorithm,
+        checksums: impl Into<ChecksumChoice>,
         wanted: Wanted<'_>,
     ) -> Result<ClientResponse, RemoteError> {
         let mut request = self.request(Method::GET, url)?;
-        request.headers.insert(
-            HeaderName::from_static("want-digest"),
-            HeaderValue::from_static(algorithm.name()),
-        );
+        let checksums = checksums.into();
+        request.headers.insert(WANT_DIGEST, checksums.wanted());
         if let Wanted::From { offset, etag } = wanted {
             let range = HeaderValue::from_str(&format!("bytes={offset}-"));
             request
@@ -326,14 +397,11 @@ impl Remote {
         &self,
         url: &Url,
         size: Bytes,
-        algorithm: ChecksumAlgorithm,
+        checksums: ChecksumChoice,
         occupied: Occupied,
     ) -> Result<Upload, RemoteError> {
         let mut request = self.request(Method::PUT, url)?;
-        request.headers.insert(
-            HeaderName::from_static("want-digest"),
-            HeaderValue::from_static(algorithm.name()),
-        );
+        request.headers.insert(WANT_DIGEST, checksums.wanted());
         if occupied == Occupied::Refused {
             let any = HeaderValue::from_static("*");
             request.headers.insert(IF_NONE_MATCH, any);
@@ -361,10 +429,13 @@ impl Remote {
         }
     }
 
-    /// Ends an upload: the file is there when this succeeds. Gives back the checksums that the answer tells.
-    pub async fn finish(&self, url: &Url, upload: Upload) -> Result<Vec<Checksum>, RemoteError> {
+    /// Ends an upload: the file is there when this succeeds. Gives back what the answer tells of it.
+    pub async fn finish(&self, url: &Url, upload: Upload) -> Result<Written, RemoteError> {
         let answer = self.expect_success(url, upload.finish().await?).await?;
-        told_checksums(url, &answer.headers)
+        Ok(Written {
+            checksums: told_checksums(url, &answer.headers)?,
+            etag: strong_etag(&answer.headers),
+        })
     }
 
     /// A macaroon for what stands at a URL and below it, for some activities, separated by commas. The server may cut
@@ -488,14 +559,31 @@ fn info_of(asked: &Url, entry: &PropfindEntry) -> Option<Info> {
         is_directory: entry.is_directory,
         size_bytes: entry.size.filter(|_| !entry.is_directory),
         modified: entry.modified,
+        etag: entry.etag.clone().filter(|etag| is_strong(etag)),
     })
 }
 
 /// The version of a file, when it is a strong one: only that says that bytes are the same (RFC 9110 §8.8.1).
 pub fn strong_etag(headers: &HeaderMap) -> Option<String> {
     let etag = headers.get(ETAG)?.to_str().ok()?.trim();
-    let is_strong = etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"');
-    is_strong.then(|| etag.to_owned())
+    is_strong(etag).then(|| etag.to_owned())
+}
+
+fn is_strong(etag: &str) -> bool {
+    etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"')
+}
+
+fn last_modified(headers: &HeaderMap) -> Option<Timestamp> {
+    webdav::parse_http_date(headers.get(LAST_MODIFIED)?.to_str().ok()?)
+}
+
+pub(crate) fn no_checksum(url: &Url, wanted: ChecksumChoice) -> RemoteError {
+    let names = wanted.algorithms().iter().map(|algorithm| algorithm.name());
+    let names = names.collect::<Vec<_>>().join(" or ");
+    RemoteError::nonsense(
+        url,
+        format!("the storage element reports no {names} checksum"),
+    )
 }
 
 /// The path that a URL names, decoded.
@@ -534,6 +622,64 @@ fn at_path(url: &Url, path: &NamespacePath) -> Url {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_server::{TestReply, TestServer};
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_directory_below_a_file_is_an_error_and_no_endless_question() {
+        let server =
+            TestServer::start(
+                |request| match (request.method.as_str(), request.path.as_str()) {
+                    ("MKCOL", "/f") => TestReply::status(405),
+                    ("MKCOL", _) => TestReply::status(409),
+                    _ => TestReply::listing(["/f"]),
+                },
+            )
+            .await;
+        let remote = server.remote();
+        let url = server.url("/f/sub/deep");
+        let making = tokio::time::timeout(Duration::from_secs(20), remote.make_directories(&url));
+        let why = making.await.expect("it ends").expect_err("refused");
+        assert!(matches!(why, RemoteError::IsFile(_)), "{why}");
+        assert_eq!(server.asked("MKCOL"), ["/f/sub/deep", "/f/sub", "/f"]);
+        let why = remote.ensure_directory(&server.url("/f")).await;
+        assert!(matches!(why, Err(RemoteError::IsFile(_))), "{why:?}");
+    }
+
+    #[tokio::test]
+    async fn a_parent_is_made_once_whatever_the_server_says_then() {
+        let server = TestServer::start(|request| match request.path.as_str() {
+            "/a" => TestReply::status(201),
+            _ => TestReply::status(409),
+        })
+        .await;
+        let made = server.remote().make_directories(&server.url("/a/b")).await;
+        assert_eq!(
+            made.expect_err("refused").status(),
+            Some(StatusCode::CONFLICT)
+        );
+        assert_eq!(server.asked("MKCOL"), ["/a/b", "/a", "/a/b"]);
+    }
+
+    #[tokio::test]
+    async fn a_directory_is_removed_only_by_a_server_that_leaves_what_is_in_it() {
+        let server = TestServer::start(|request| match request.method.as_str() {
+            "OPTIONS" if request.path == "/ours/" => {
+                TestReply::status(200).with("penstock-delete", "empty-directory")
+            }
+            "OPTIONS" => TestReply::status(200).with("allow", "DELETE"),
+            _ => match request.header("penstock-delete") {
+                "empty-directory" => TestReply::status(412),
+                _ => TestReply::status(204),
+            },
+        })
+        .await;
+        let remote = server.remote();
+        let knows = async |path| remote.removes_only_empty(&server.url(path)).await;
+        assert!(knows("/ours/").await.expect("told") && !knows("/other/").await.expect("told"));
+        let removed = remote.delete_empty_directory(&server.url("/ours/")).await;
+        assert!(!removed.expect("told"), "it was not empty");
+    }
 
     #[test]
     fn a_server_does_not_choose_the_name_of_what_was_asked_for() {

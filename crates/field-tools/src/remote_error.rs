@@ -44,6 +44,11 @@ pub enum RemoteError {
     /// The copy's place is taken by other content.
     #[error("{0} exists with different content; use --overwrite to replace it")]
     Exists(String),
+    /// A directory is needed where a file stands.
+    #[error(
+        "{0} is a file, so it cannot be a directory; move it away or choose another destination"
+    )]
+    IsFile(String),
     /// Another status than hoped for.
     #[error("{url}: the server answered {status}{detail}")]
     Refused {
@@ -72,7 +77,7 @@ pub enum RemoteError {
         detail: String,
     },
     /// The copy is not what the original is.
-    #[error("{name}: expected {expected}, found {found}; the bad copy was removed")]
+    #[error("{name}: expected {expected}, found {found}; {}", .copy.fate())]
     Differs {
         /// The copy.
         name: String,
@@ -80,6 +85,7 @@ pub enum RemoteError {
         expected: String,
         /// That of the copy.
         found: String,
+        copy: BadCopy,
     },
     /// This machine's file system.
     #[error("{path}: {why}")]
@@ -89,6 +95,25 @@ pub enum RemoteError {
         /// What the system says.
         why: io::Error,
     },
+}
+
+/// What became of a copy that is not what its original is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadCopy {
+    Removed,
+    /// It may be a file that somebody else wrote there, or it could not be removed.
+    Kept,
+}
+
+impl BadCopy {
+    fn fate(self) -> &'static str {
+        match self {
+            BadCopy::Removed => "the bad copy was removed",
+            BadCopy::Kept => {
+                "what is there was not removed, because someone else may have written it meanwhile"
+            }
+        }
+    }
 }
 
 /// [`ShownCredentials`] without the token, for errors.
@@ -210,6 +235,7 @@ impl RemoteError {
             RemoteError::NotFound { .. } => ProblemCode::PathNotFound,
             RemoteError::InvalidPath { .. } => ProblemCode::CommandInvalid,
             RemoteError::Exists(_) => ProblemCode::PathExists,
+            RemoteError::IsFile(_) => ProblemCode::ParentIsFile,
             RemoteError::NoToken(_) | RemoteError::Local { .. } => ProblemCode::LocalFailure,
             RemoteError::Unreachable(why) => why.code(),
             RemoteError::Nonsense { .. } => ProblemCode::PeerMalformed,
@@ -227,12 +253,13 @@ impl RemoteError {
         }
     }
 
-    /// The copy differs from its original.
+    /// The copy differs from its original, and was removed.
     pub fn differs(name: &str, expected: &Checksum, found: &Checksum) -> RemoteError {
         RemoteError::Differs {
             name: name.to_owned(),
             expected: expected.to_string(),
             found: found.to_string(),
+            copy: BadCopy::Removed,
         }
     }
 
@@ -253,6 +280,7 @@ impl RemoteError {
             RemoteError::Unreachable(ClientError::EarlyAnswer { status, .. }) => Some(*status),
             RemoteError::NotFound { .. } => Some(StatusCode::NOT_FOUND),
             RemoteError::Exists(_)
+            | RemoteError::IsFile(_)
             | RemoteError::NoToken(_)
             | RemoteError::Unreachable(_)
             | RemoteError::InvalidPath { .. }
@@ -273,6 +301,7 @@ impl RemoteError {
             | RemoteError::NotFound { .. }
             | RemoteError::NoToken(_)
             | RemoteError::Exists(_)
+            | RemoteError::IsFile(_)
             | RemoteError::InvalidPath { .. }
             | RemoteError::Nonsense { .. }
             | RemoteError::Differs { .. }

@@ -1,16 +1,17 @@
 //! The files below a directory of a storage element, found by listing level after level. What cannot be listed is told, and
 //! the rest is found.
 
-use crate::bulk_copy::each_of;
 use crate::path_filter::PathFilter;
-use crate::remote::{Info, Remote, path_of};
+use crate::remote::{Info, Listing, Remote, path_of};
 use crate::remote_error::RemoteError;
 use penstock_model::{Bytes, NamespacePath};
-use std::sync::Arc;
+use tokio::task::JoinSet;
 use url::Url;
 
-/// Files that one walk may find.
-pub const FILES_MAX: usize = 1_000_000;
+/// Files, directories and problems that one walk may find.
+const ENTRIES_MAX: usize = 1_000_000;
+/// Listings at once: each may have as many bytes as one listing may have.
+const LISTINGS_MAX: usize = 16;
 /// How deep directories may be nested.
 const DEPTH_MAX: usize = 200;
 
@@ -52,69 +53,113 @@ pub async fn walk(
     parallel: usize,
     filter: &PathFilter,
 ) -> Result<RemoteTree, RemoteError> {
+    walk_within(remote, root, parallel, filter, ENTRIES_MAX).await
+}
+
+async fn walk_within(
+    remote: &Remote,
+    root: &Url,
+    parallel: usize,
+    filter: &PathFilter,
+    entries_max: usize,
+) -> Result<RemoteTree, RemoteError> {
     let mut tree = RemoteTree::default();
     let top = path_of(root)?;
+    let parallel = parallel.clamp(1, LISTINGS_MAX);
+    let too_large = || {
+        RemoteError::nonsense(
+            root,
+            format!(
+                "more than {entries_max} files and directories, or nested deeper than {DEPTH_MAX}; copy it in parts"
+            ),
+        )
+    };
     let mut level = vec![root.clone()];
     for depth in 0..DEPTH_MAX {
-        let remote = Arc::new(remote.clone());
-        let listings = each_of(level, parallel, |directory| {
-            let remote = Arc::clone(&remote);
-            async move {
-                let listing = remote.list(&directory).await;
-                (directory, listing)
+        let mut listed = JoinSet::new();
+        let mut waiting = std::mem::take(&mut level).into_iter();
+        loop {
+            while listed.len() < parallel
+                && let Some(directory) = waiting.next()
+            {
+                let remote = remote.clone();
+                listed.spawn(async move {
+                    let listing = remote.list(&directory).await;
+                    (directory, listing)
+                });
             }
-        })
-        .await;
-        level = Vec::new();
-        for (directory, listing) in listings {
-            let listing = match listing {
-                Ok(listing) => listing,
-                Err(why) if depth == 0 => return Err(why),
-                Err(why) => {
-                    tree.problems.push(why);
-                    continue;
-                }
+            // Each listing is counted before another is asked for: a server decides how much it lists.
+            let (directory, listing) = match listed.join_next().await {
+                None => break,
+                Some(Ok(listed)) => listed,
+                Some(Err(why)) => match why.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => unreachable!("nobody cancels the tasks while their set is awaited"),
+                },
             };
-            for href in listing.unnameable {
-                let detail = format!("it lists '{href}', which is not a valid path");
-                tree.problems
-                    .push(RemoteError::nonsense(&directory, detail));
+            match listing {
+                Ok(listing) => level.extend(tree.take(&top, &directory, listing, filter)),
+                Err(why) if depth == 0 => return Err(why),
+                Err(why) => tree.problems.push(why),
             }
-            for info in listing.entries {
-                let Some((url, names)) = place_below(&top, &info) else {
-                    let detail = format!("it lists {}, which is elsewhere", info.url);
-                    tree.problems
-                        .push(RemoteError::nonsense(&directory, detail));
-                    continue;
-                };
-                match info.is_directory {
-                    true if filter.enters(&names) => {
-                        level.push(url.clone());
-                        tree.directories.push(RemoteDirectory { url, names, info });
-                    }
-                    false if filter.takes_file(&names) => tree.files.push(RemoteFile {
-                        url,
-                        names,
-                        size: info.size_bytes,
-                        info,
-                    }),
-                    true | false => {}
-                }
+            if tree.entries() > entries_max {
+                return Err(too_large());
             }
-        }
-        if tree.files.len().max(tree.problems.len()) > FILES_MAX {
-            break;
         }
         if level.is_empty() {
+            tree.directories
+                .sort_by(|a, b| (a.names.len(), &a.names).cmp(&(b.names.len(), &b.names)));
             tree.files.sort_by(|a, b| a.names.cmp(&b.names));
+            tree.problems.sort_by_cached_key(ToString::to_string);
             keep_meant(&mut tree.directories, filter, &tree.files);
             return Ok(tree);
         }
+        // Listings come in any order, and the order of requests should not depend on that.
+        level.sort();
     }
-    Err(RemoteError::nonsense(
-        root,
-        format!("more than {FILES_MAX} files, or nested deeper than {DEPTH_MAX}; copy it in parts"),
-    ))
+    Err(too_large())
+}
+
+impl RemoteTree {
+    fn entries(&self) -> usize {
+        self.directories.len() + self.files.len() + self.problems.len()
+    }
+
+    /// Adds what a directory holds. Gives back the directories that are to be listed next.
+    fn take(
+        &mut self,
+        top: &NamespacePath,
+        directory: &Url,
+        listing: Listing,
+        filter: &PathFilter,
+    ) -> Vec<Url> {
+        let mut next = Vec::new();
+        for href in listing.unnameable {
+            let detail = format!("it lists '{href}', which is not a valid path");
+            self.problems.push(RemoteError::nonsense(directory, detail));
+        }
+        for info in listing.entries {
+            let Some((url, names)) = place_below(top, &info) else {
+                let detail = format!("it lists {}, which is elsewhere", info.url);
+                self.problems.push(RemoteError::nonsense(directory, detail));
+                continue;
+            };
+            match info.is_directory {
+                true if filter.enters(&names) => {
+                    next.push(url.clone());
+                    self.directories.push(RemoteDirectory { url, names, info });
+                }
+                false if filter.takes_file(&names) => self.files.push(RemoteFile {
+                    url,
+                    names,
+                    size: info.size_bytes,
+                    info,
+                }),
+                true | false => {}
+            }
+        }
+        next
+    }
 }
 
 /// Where an entry is below the top; `None` when it is not.
@@ -141,4 +186,52 @@ fn keep_meant(directories: &mut Vec<RemoteDirectory>, filter: &PathFilter, files
     directories.retain(|directory| {
         filter.takes_directory(&directory.names) || holds_file(&directory.names)
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_server::{TestReply, TestServer};
+
+    #[tokio::test]
+    async fn a_server_that_lists_without_end_is_left_soon() {
+        let server = TestServer::start(|request| {
+            let above = request.path.trim_end_matches('/');
+            let names: Vec<String> = (0..100).map(|n| format!("{above}/d{n}/")).collect();
+            TestReply::listing(names.iter().map(String::as_str))
+        })
+        .await;
+        let (remote, root) = (server.remote(), server.url("/top/"));
+        let walked = walk_within(&remote, &root, 4, &PathFilter::default(), 1000).await;
+        let why = walked.expect_err("too many").to_string();
+        assert!(
+            why.contains("more than 1000 files and directories"),
+            "{why}"
+        );
+        // The second level alone has a hundred directories.
+        let asked = server.asked("PROPFIND").len();
+        assert!(asked < 20, "{asked} listings");
+    }
+
+    #[tokio::test]
+    async fn a_tree_is_found_in_the_same_order_whatever_comes_first() {
+        let server = TestServer::start(|request| match request.path.as_str() {
+            "/t/" => TestReply::listing(["/t/", "/t/b/", "/t/a/", "/t/x"]),
+            "/t/a" => TestReply::listing(["/t/a/", "/t/a/c/", "/t/a/y"]),
+            "/t/b" => TestReply::listing(["/t/b/", "/elsewhere"]),
+            _ => TestReply::listing(["/t/a/c/"]),
+        })
+        .await;
+        let root = server.url("/t/");
+        let tree = walk(&server.remote(), &root, 8, &PathFilter::default()).await;
+        let tree = tree.expect("walked");
+        let names = |names: &[String]| names.join("/");
+        let directories: Vec<String> = tree.directories.iter().map(|d| names(&d.names)).collect();
+        let files: Vec<String> = tree.files.iter().map(|f| names(&f.names)).collect();
+        assert_eq!(
+            (directories.join(" "), files.join(" ")),
+            ("a b a/c".into(), "a/y x".into())
+        );
+        assert_eq!(tree.problems.len(), 1, "{:?}", tree.problems);
+    }
 }

@@ -1,10 +1,11 @@
 //! Where uploads go on that an earlier run of a command began: one small file for each, in a directory of the user.
 //!
-//! The bytes are at the storage element, which knows how many it has. What is kept here is its name of the upload, and which
-//! file it was begun with: when that has changed, the upload is begun anew.
+//! The bytes are at the storage element, which knows how many it has. What is kept here is its name of the upload, which
+//! file it was begun with, and whether it may replace another: when one of these has changed, the upload is begun anew.
 
 use crate::local_place::FileVersion;
 use crate::notes::Notes;
+use crate::remote::Occupied;
 use penstock_model::url::redact;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use url::Url;
 
 /// Of the stored form.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The notes of one user.
 #[derive(Debug, Clone)]
@@ -48,7 +49,17 @@ struct Note {
     changed_nanos: i64,
     inode: u64,
     destination: String,
+    /// The server was told that a file of this name may be replaced.
+    replaces: bool,
     upload: Url,
+}
+
+/// An upload that an earlier run has begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfinishedUpload {
+    pub url: Url,
+    /// What it may do to a file that has its name by its end.
+    pub occupied: Occupied,
 }
 
 impl UnfinishedUploads {
@@ -58,7 +69,7 @@ impl UnfinishedUploads {
     }
 
     /// The upload that this file, as it is now, was begun with. It is at the server of the destination.
-    pub fn find(&self, source: &SourceState, destination: &Url) -> Option<Url> {
+    pub fn find(&self, source: &SourceState, destination: &Url) -> Option<UnfinishedUpload> {
         let note: Note = self.notes.read(&key(source, destination))?;
         let now = &source.version;
         let is_same = note.version == VERSION
@@ -67,11 +78,22 @@ impl UnfinishedUploads {
             && note.changed_nanos == now.changed_nanos
             && note.inode == now.inode;
         let is_there = note.upload.origin() == destination.origin();
-        (is_same && is_there).then_some(note.upload)
+        (is_same && is_there).then_some(UnfinishedUpload {
+            url: note.upload,
+            occupied: match note.replaces {
+                true => Occupied::Replaced,
+                false => Occupied::Refused,
+            },
+        })
     }
 
     /// Notes an upload before its first byte is sent.
-    pub fn keep(&self, source: &SourceState, destination: &Url, upload: &Url) -> io::Result<()> {
+    pub fn keep(
+        &self,
+        source: &SourceState,
+        destination: &Url,
+        upload: &UnfinishedUpload,
+    ) -> io::Result<()> {
         let note = Note {
             version: VERSION,
             source: source.path.display().to_string(),
@@ -80,7 +102,8 @@ impl UnfinishedUploads {
             changed_nanos: source.version.changed_nanos,
             inode: source.version.inode,
             destination: redact(destination.as_str()),
-            upload: upload.clone(),
+            replaces: upload.occupied == Occupied::Replaced,
+            upload: upload.url.clone(),
         };
         self.notes.write(&key(source, destination), &note)
     }
@@ -115,7 +138,10 @@ mod tests {
         };
         let url = |text: &str| Url::parse(text).expect("a URL");
         let destination = url("https://se:8443/d/f?authz=secret");
-        let upload = url("https://se:8443/.penstock/uploads/1");
+        let upload = UnfinishedUpload {
+            url: url("https://se:8443/.penstock/uploads/1"),
+            occupied: Occupied::Refused,
+        };
         assert_eq!(notes.find(&state(), &destination), None);
         notes.keep(&state(), &destination, &upload).expect("kept");
         assert_eq!(notes.find(&state(), &destination), Some(upload.clone()));
@@ -143,8 +169,19 @@ mod tests {
             (before.size, before.modified_nanos)
         );
         assert_eq!(notes.find(&state(), &destination), None);
+        let replacing = UnfinishedUpload {
+            occupied: Occupied::Replaced,
+            ..upload
+        };
+        notes
+            .keep(&state(), &destination, &replacing)
+            .expect("kept");
+        assert_eq!(notes.find(&state(), &destination), Some(replacing));
         // A note that leads to another server is none.
-        let elsewhere = url("https://evil:8443/.penstock/uploads/1");
+        let elsewhere = UnfinishedUpload {
+            url: url("https://evil:8443/.penstock/uploads/1"),
+            occupied: Occupied::Replaced,
+        };
         notes
             .keep(&state(), &destination, &elsewhere)
             .expect("kept");

@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod connections;
 pub mod cross_site;
 pub mod delegation;
+pub mod deletion;
 mod der;
 pub mod digest;
 pub mod exposition;

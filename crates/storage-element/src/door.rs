@@ -56,6 +56,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_persistence::namespace::{Refusal, RequestOrigin};
+use penstock_protocol::deletion::{EMPTY_DIRECTORY, PENSTOCK_DELETE};
 use penstock_protocol::http1::Limits;
 use penstock_protocol::http1::server::{Connection, Request, RequestError};
 use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
@@ -459,7 +460,9 @@ impl Door {
             let mut answer =
                 Response::new(StatusCode::OK).with(ALLOW, HeaderValue::from_static(methods));
             if methods == METHODS {
-                answer = answer.with(UPLOAD_LIMIT, resumable::offered(self));
+                answer = answer
+                    .with(UPLOAD_LIMIT, resumable::offered(self))
+                    .with(PENSTOCK_DELETE, EMPTY_DIRECTORY);
             }
             return Some(lock_conditions::with_compliance(answer));
         }

@@ -14,10 +14,11 @@ pub struct BulkArgs {
     /// Number of files to copy at the same time.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parallel: u16,
-    /// The checksum algorithm: adler32, crc32c, md5 or sha-256. Files are always compared by size and checksum, never by
-    /// time alone.
-    #[arg(long, default_value = "adler32", value_parser = super::files::parse_algorithm)]
-    pub checksum: ChecksumAlgorithm,
+    /// The checksum algorithm: adler32, crc32c, md5 or sha-256 (default: crc32c where a storage element tells it, else
+    /// adler32). Files are always compared by size and checksum, never by time alone. As adler32 misses some small changes,
+    /// a source that is newer than its copy counts as changed where it is the only checksum.
+    #[arg(long, value_parser = super::files::parse_algorithm)]
+    pub checksum: Option<ChecksumAlgorithm>,
     /// Copy only files that match this pattern, for example '*.root'; repeat it for more.
     #[arg(long, value_name = "PATTERN")]
     pub include: Vec<Glob>,
@@ -46,6 +47,9 @@ pub struct SyncArgs {
     /// Remove nothing if more files than this would be removed.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub delete_max: usize,
+    /// Accept that the source has no files at all. Without it, nothing is changed when files would be removed then.
+    #[arg(long)]
+    pub allow_empty: bool,
     /// Remove without asking.
     #[arg(short, long)]
     pub yes: bool,
@@ -63,7 +67,7 @@ pub struct MvArgs {
     /// Its new URL at the same server, or a directory to move it into.
     #[arg(value_parser = parse_url)]
     pub destination: Url,
-    /// Replace an existing file of that name.
+    /// Replace an existing file of that name by a file. Directories are never replaced.
     #[arg(long)]
     pub overwrite: bool,
     /// Tokens and trust.

@@ -8,16 +8,18 @@ mod up;
 
 use self::report::{CopiedFile, CopyReport, DryRunReport, IntendedFile, LeftOutFile};
 use crate::args::{BulkArgs, CopyArgs, parse_url};
+use crate::commands::access::Server;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use http::StatusCode;
 use penstock_field_tools::bandwidth::Bandwidth;
 use penstock_field_tools::bulk_copy::{ExistingCopy, Options};
+use penstock_field_tools::checksum_choice::ChecksumChoice;
 use penstock_field_tools::local_tree::SpecialKind;
 use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::progress::Progress;
-use penstock_field_tools::remote::{Remote, below};
+use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree::RemoteTree;
 use penstock_field_tools::unfinished_downloads::{UnfinishedDownloads, is_part_name};
@@ -91,13 +93,18 @@ impl<'a> Order<'a> {
         usize::from(self.bulk.parallel)
     }
 
+    fn checksums(&self) -> ChecksumChoice {
+        let chosen = self.bulk.checksum.map(ChecksumChoice::Only);
+        chosen.unwrap_or(ChecksumChoice::Strongest)
+    }
+
     fn options(&self) -> Options {
         let bandwidth = self.bulk.bwlimit.map(Bandwidth::limited);
         Options {
             bandwidth: bandwidth.unwrap_or_default(),
             unfinished: self.notes("uploads", UnfinishedUploads::open),
             unfinished_downloads: self.notes("downloads", UnfinishedDownloads::open),
-            ..Options::new(self.parallel(), self.existing, self.bulk.checksum)
+            ..Options::new(self.parallel(), self.existing, self.checksums())
         }
     }
 
@@ -150,6 +157,7 @@ impl Found {
             tree: Some(TreeNames {
                 directories: directories.map(|found| found.names.clone()).collect(),
                 files: tree.files.iter().map(|file| file.names.clone()).collect(),
+                special: BTreeSet::new(),
             }),
             failed: tree.problems.iter().map(problem).collect(),
             left_out,
@@ -161,8 +169,9 @@ impl Found {
 #[derive(Debug, Default)]
 pub struct TreeNames {
     pub directories: BTreeSet<Vec<String>>,
-    /// Files, and what is neither file nor directory.
     pub files: BTreeSet<Vec<String>>,
+    /// What is neither, and is not copied: whatever may be behind a symbolic link is there too.
+    pub special: BTreeSet<Vec<String>>,
 }
 
 /// Where a copy goes.
@@ -186,6 +195,11 @@ impl Plan {
                 down::find(from, to, order).await.map(Plan::Down)
             }
             (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
+                if is_within(to, from)? {
+                    return Err(CommandError::Usage(format!(
+                        "{to} is the source itself or is in it, so it cannot be the destination"
+                    )));
+                }
                 let found = between::find(from, to, order).await?;
                 Ok(Plan::Between(Box::new(found)))
             }
@@ -195,20 +209,21 @@ impl Plan {
         }
     }
 
-    pub fn found(&self) -> &Found {
+    fn found(&mut self) -> &mut Found {
         match self {
-            Plan::Up(plan) => &plan.found,
-            Plan::Down(plan) => &plan.found,
-            Plan::Between(plan) => &plan.found,
+            Plan::Up(plan) => &mut plan.found,
+            Plan::Down(plan) => &mut plan.found,
+            Plan::Between(plan) => &mut plan.found,
         }
     }
 
     fn take_found(&mut self) -> Found {
-        std::mem::take(match self {
-            Plan::Up(plan) => &mut plan.found,
-            Plan::Down(plan) => &mut plan.found,
-            Plan::Between(plan) => &mut plan.found,
-        })
+        std::mem::take(self.found())
+    }
+
+    /// The names at the source; `None`: it is a single file, or they were taken before.
+    pub fn take_tree(&mut self) -> Option<TreeNames> {
+        self.found().tree.take()
     }
 
     pub fn destination(&self) -> Destination {
@@ -300,6 +315,11 @@ fn stopped(ended: u64, total: u64, kept: u64) -> String {
     }
 }
 
+/// Whether a URL is another one, or leads below it at the same server.
+pub fn is_within(url: &Url, top: &Url) -> Result<bool, CommandError> {
+    Ok(Server::of(url) == Server::of(top) && path_of(url)?.is_within(&path_of(top)?))
+}
+
 /// Where a single file goes: into the destination when that is a directory, else to that very name.
 async fn place_of_file(remote: &Remote, to: &Url, name: String) -> Result<Url, CommandError> {
     let into_directory = to.path().ends_with('/')
@@ -331,7 +351,7 @@ async fn make_directories(
     let mut failed = Vec::new();
     for names in directories {
         let made = match below(top, &names) {
-            Ok(url) => remote.make_directory(&url).await.map(drop),
+            Ok(url) => remote.ensure_directory(&url).await,
             Err(why) => Err(why),
         };
         if let Err(why) = made {
@@ -363,6 +383,24 @@ mod tests {
         for bad in ["ftp://se/f", "https://u:p@se/f"] {
             assert!(CopyEnd::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_end_within_the_other_is_found_however_it_is_written() {
+        let check = |below: &str, top: &str, expected: bool| {
+            let [below, top] = [below, top].map(|text| Url::parse(text).expect("valid"));
+            assert_eq!(
+                is_within(&below, &top).expect("valid"),
+                expected,
+                "{below} {top}"
+            );
+        };
+        check("https://se/t/b", "https://SE:443/t/", true);
+        check("https://se/t", "https://se/t//", true);
+        check("https://se/%74/b?authz=x", "https://se/t", true);
+        check("https://se/tb", "https://se/t", false);
+        check("https://se/t", "https://se/t/b", false);
+        check("https://se:8443/t/b", "https://se/t", false);
     }
 
     #[test]

@@ -1,20 +1,24 @@
 //! `penstock sync`: a copy, and what is not at the source goes from the destination. Nothing is removed before a person or an
 //! option has agreed, nothing on the word of a source that could not be read whole, and nothing that a filter leaves out.
 
+mod server_side;
+
+use self::server_side::ListedExtras;
 use crate::args::SyncArgs;
-use crate::commands::copy::{CopyEnd, Destination, Order, Plan, TreeNames, interruptible};
+use crate::commands::copy::{
+    CopyEnd, Destination, Order, Plan, TreeNames, interruptible, is_within,
+};
 use crate::commands::fsck::is_confirmed;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_field_tools::bulk_copy::{ExistingCopy, each_of};
+use penstock_field_tools::bulk_copy::ExistingCopy;
 use penstock_field_tools::local_place::{FileVersion, LocalPlace};
 use penstock_field_tools::local_tree::{self, SpecialKind};
 use penstock_field_tools::path_filter::PathFilter;
-use penstock_field_tools::remote::{Remote, below};
-use penstock_field_tools::remote_error::RemoteError;
-use penstock_field_tools::remote_tree;
+use penstock_field_tools::remote::Remote;
 use penstock_model::text::{one_line, plural};
+use penstock_model::url::redact;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Metadata;
@@ -50,21 +54,28 @@ pub async fn run(
     );
     let order = Order::new(&args.bulk, ExistingCopy::Update, environment, output);
     let syncing = async {
-        let plan = Plan::find(&source, &destination, &order).await?;
-        let Some(tree) = &plan.found().tree else {
+        if let (CopyEnd::Remote(from), CopyEnd::Remote(to)) = (&source, &destination)
+            && is_within(from, to)?
+        {
+            return Err(CommandError::Usage(format!(
+                "the source {from} is in {to}, so sync would remove its files; nothing was changed"
+            )));
+        }
+        let mut plan = Plan::find(&source, &destination, &order).await?;
+        let Some(tree) = plan.take_tree() else {
             let what = &args.source;
             return Err(CommandError::Usage(format!(
                 "{what} is a file, and sync needs a directory; copy files with `penstock copy`"
             )));
         };
-        let place = plan.destination();
-        let extras = find_extras(tree, &place, &order).await?;
+        let found = find_extras(&tree, plan.destination(), &order).await?;
+        let extras = found.names();
         if args.bulk.dry_run {
             let mut report = plan.look(&order).await?;
             report.add_removals(&extras.names());
             return report.conclude(output);
         }
-        agree(&extras, &args, output)?;
+        agree(&tree, extras, &args, output)?;
         let mut report = plan.carry_out(&order).await?;
         if extras.is_empty() {
             report.removed = Some(0);
@@ -72,7 +83,7 @@ pub async fn run(
             report.removed = Some(0);
             output.say("nothing was removed, because some files could not be copied");
         } else {
-            let (removed, failed) = remove(extras, &place).await;
+            let (removed, failed) = found.remove(&tree, &order).await;
             report.removed = Some(removed);
             for (name, why) in failed {
                 report.add_failed_removal(name, &why);
@@ -131,7 +142,12 @@ fn identity(found: &Metadata) -> (u64, u64) {
 }
 
 /// Refuses too much, and asks before anything is changed.
-fn agree(extras: &Extras, args: &SyncArgs, output: Output) -> Result<(), CommandError> {
+fn agree(
+    source: &TreeNames,
+    extras: &Extras,
+    args: &SyncArgs,
+    output: Output,
+) -> Result<(), CommandError> {
     if extras.is_empty() {
         return Ok(());
     }
@@ -145,6 +161,12 @@ fn agree(extras: &Extras, args: &SyncArgs, output: Output) -> Result<(), Command
         },
         args.destination
     );
+    // A disk that is not mounted looks like an empty directory.
+    if source.files.is_empty() && files > 0 && !args.allow_empty {
+        return Err(CommandError::Usage(format!(
+            "{what}, and the source has no files at all; nothing was changed (if it is meant to be empty, use --allow-empty)"
+        )));
+    }
     if files > args.delete_max {
         return Err(CommandError::Usage(format!(
             "{what}, but --delete-max allows removing {}; nothing was changed (--dry-run lists them)",
@@ -170,37 +192,72 @@ fn agree(extras: &Extras, args: &SyncArgs, output: Output) -> Result<(), Command
     }
 }
 
+/// What is to go, and where it is.
+enum FoundExtras {
+    Here(Extras, PathBuf),
+    There(ListedExtras, Box<Remote>, Url),
+}
+
+impl FoundExtras {
+    fn names(&self) -> &Extras {
+        match self {
+            FoundExtras::Here(extras, _) => extras,
+            FoundExtras::There(found, ..) => &found.extras,
+        }
+    }
+
+    /// Removes files, then directories that are empty by then. Gives back how many files went, and what did not.
+    async fn remove(self, source: &TreeNames, order: &Order<'_>) -> (usize, Failed) {
+        match self {
+            FoundExtras::Here(extras, top) => remove_here(&extras, &top),
+            FoundExtras::There(found, remote, top) => {
+                match server_side::find_copies(source, &remote, &top, order).await {
+                    Ok(()) => server_side::remove(found, &remote, &top).await,
+                    Err(why) => (0, vec![(redact(top.as_str()), why)]),
+                }
+            }
+        }
+    }
+}
+
+type Failed = Vec<(String, CommandError)>;
+
 async fn find_extras(
     source: &TreeNames,
-    place: &Destination,
+    place: Destination,
     order: &Order<'_>,
-) -> Result<Extras, CommandError> {
+) -> Result<FoundExtras, CommandError> {
     match place {
-        Destination::Local(path) => {
-            let there = local_names(path, &order.filter)?;
+        Destination::Local(top) => {
+            let there = local_names(&top, &order.filter)?;
             let mut extras = extras_of(source, there);
-            extras.look_here(path, source)?;
-            Ok(extras)
+            extras.look_here(&top, source)?;
+            Ok(FoundExtras::Here(extras, top))
         }
-        Destination::Remote(remote, url) => {
-            let there = remote_names(remote, url, order).await?;
-            Ok(extras_of(source, there))
+        Destination::Remote(remote, top) => {
+            let found = server_side::find_extras(source, &remote, &top, order).await?;
+            Ok(FoundExtras::There(found, remote, top))
         }
     }
 }
 
 fn extras_of(source: &TreeNames, there: TreeNames) -> Extras {
-    let missing = |at: &BTreeSet<Vec<String>>, names: &Vec<String>| !at.contains(names);
-    let files = there.files.into_iter();
+    // What is behind a link that was not followed is at the source all the same.
+    let is_behind_special =
+        |names: &[String]| (1..=names.len()).any(|depth| source.special.contains(&names[..depth]));
+    let is_missing = |at: &BTreeSet<Vec<String>>, names: &Vec<String>| {
+        !at.contains(names) && !is_behind_special(names)
+    };
     let mut directories: Vec<Vec<String>> = there
         .directories
         .into_iter()
-        .filter(|names| missing(&source.directories, names))
+        .filter(|names| is_missing(&source.directories, names))
         .collect();
     directories.sort_by_key(|names| Reverse(names.len()));
+    let files = there.files.into_iter();
     Extras {
         files: files
-            .filter(|names| missing(&source.files, names))
+            .filter(|names| is_missing(&source.files, names))
             .collect(),
         directories,
         local_versions: BTreeMap::new(),
@@ -221,41 +278,8 @@ fn local_names(path: &Path, filter: &PathFilter) -> Result<TreeNames, CommandErr
     Ok(TreeNames {
         directories: tree.directories.into_iter().collect(),
         files: files.chain(special).collect(),
+        special: BTreeSet::new(),
     })
-}
-
-async fn remote_names(
-    remote: &Remote,
-    url: &Url,
-    order: &Order<'_>,
-) -> Result<TreeNames, CommandError> {
-    let parallel = usize::from(order.bulk.parallel);
-    let tree = match remote_tree::walk(remote, url, parallel, &order.filter).await {
-        Ok(tree) => tree,
-        Err(RemoteError::NotFound { .. }) => return Ok(TreeNames::default()),
-        Err(why) => return Err(why.into()),
-    };
-    if let Some(why) = tree.problems.into_iter().next() {
-        return Err(why.into());
-    }
-    if tree.files.iter().any(|file| file.names.is_empty()) {
-        return Err(CommandError::Usage(format!("{url} is a file")));
-    }
-    let directories = tree.directories.into_iter();
-    Ok(TreeNames {
-        directories: directories.map(|found| found.names).collect(),
-        files: tree.files.into_iter().map(|file| file.names).collect(),
-    })
-}
-
-type Failed = Vec<(String, CommandError)>;
-
-/// Removes files, then directories that are empty by then. Gives back how many files went, and what did not.
-async fn remove(extras: Extras, place: &Destination) -> (usize, Failed) {
-    match place {
-        Destination::Local(top) => remove_here(&extras, top),
-        Destination::Remote(remote, top) => remove_there(extras, remote, top).await,
-    }
 }
 
 /// Removes what was listed and has not changed since, and nothing through a link that has come in the place of a directory.
@@ -286,47 +310,6 @@ fn remove_here(extras: &Extras, top: &Path) -> (usize, Failed) {
     (removed, failed)
 }
 
-async fn remove_there(extras: Extras, remote: &Remote, top: &Url) -> (usize, Failed) {
-    let mut failed = Vec::new();
-    let mut removed = 0;
-    let (deleting, at) = (remote.clone(), top.clone());
-    let outcomes = each_of(extras.files, REMOVALS, move |names| {
-        let (remote, top) = (deleting.clone(), at.clone());
-        async move {
-            let gone = match below(&top, &names) {
-                Ok(url) => remote.delete(&url).await,
-                Err(why) => Err(why),
-            };
-            (names, gone)
-        }
-    })
-    .await;
-    for (names, outcome) in outcomes {
-        match outcome {
-            Ok(()) => removed += 1,
-            Err(RemoteError::NotFound { .. }) => {}
-            Err(why) => failed.push((names.join("/"), why.into())),
-        }
-    }
-    for names in extras.directories {
-        match remove_empty(remote, top, &names).await {
-            Ok(()) | Err(RemoteError::NotFound { .. }) => {}
-            Err(why) => failed.push((names.join("/"), why.into())),
-        }
-    }
-    (removed, failed)
-}
-
-/// DELETE takes all that is in a directory with it, so one that holds anything stays.
-async fn remove_empty(remote: &Remote, top: &Url, names: &[String]) -> Result<(), RemoteError> {
-    let url = below(top, names)?;
-    let listing = remote.list(&url).await?;
-    match listing.entries.is_empty() && listing.unnameable.is_empty() {
-        true => remote.delete(&url).await,
-        false => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,6 +324,7 @@ mod tests {
         TreeNames {
             directories: split(directories),
             files: split(files),
+            special: BTreeSet::new(),
         }
     }
 
@@ -351,6 +335,19 @@ mod tests {
         let extras = extras_of(&source, there);
         assert_eq!(extras.names(), ["a/b/c/z", "w", "a/b/c/", "a/b/", "d/"]);
         assert!(extras_of(&source, names(&["a"], &["y"])).is_empty());
+    }
+
+    #[test]
+    fn what_is_behind_a_link_of_the_source_stays() {
+        let source = TreeNames {
+            special: BTreeSet::from([vec!["run".to_owned()]]),
+            ..names(&[], &["y"])
+        };
+        let there = names(
+            &["run", "run/deep", "runs"],
+            &["run/a", "run/deep/b", "runs/c", "y"],
+        );
+        assert_eq!(extras_of(&source, there).names(), ["runs/c", "runs/"]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The content of a file in blocks, with its checksum, made one block ahead of whoever sends them. What comes is one version of
 //! the file: when it changes while it is read, its last block does not come.
 
+use crate::checksum_choice::ChecksumChoice;
 use crate::dataset::{Content, PlannedFile};
 use crate::local_place::FileVersion;
-use penstock_model::{Checksum, ChecksumAlgorithm};
+use penstock_model::Checksum;
 use penstock_protocol::checksum::Hasher;
 use std::fs::File;
 use std::io::{self, Read};
@@ -82,31 +83,31 @@ impl Blocks {
     pub async fn open(
         source: Source,
         length: u64,
-        algorithm: ChecksumAlgorithm,
+        checksums: ChecksumChoice,
     ) -> io::Result<Blocks> {
         let opened = spawn_blocking(move || match source {
             Source::File(path) => OpenedFile::open(&path).map(OpenSource::File),
             Source::Generated(plan) => Ok(OpenSource::Generated(Content::of(&plan))),
         });
         let source = opened.await.map_err(io::Error::other)??;
-        Blocks::read(source, 0, length, algorithm).await
+        Blocks::read(source, 0, length, checksums).await
     }
 
     /// Begins behind the first `offset` bytes of a file, which are read for the checksum alone.
     pub async fn behind(
         offset: u64,
         file: OpenedFile,
-        algorithm: ChecksumAlgorithm,
+        checksums: ChecksumChoice,
     ) -> io::Result<Blocks> {
         let length = file.version.size;
-        Blocks::read(OpenSource::File(file), offset, length, algorithm).await
+        Blocks::read(OpenSource::File(file), offset, length, checksums).await
     }
 
     async fn read(
         source: OpenSource,
         offset: u64,
         length: u64,
-        algorithm: ChecksumAlgorithm,
+        checksums: ChecksumChoice,
     ) -> io::Result<Blocks> {
         if let OpenSource::File(opened) = &source
             && opened.version.size != length
@@ -115,7 +116,7 @@ impl Blocks {
         }
         let mut state = ReadState {
             source,
-            hasher: Hasher::new(&[algorithm]),
+            hasher: Hasher::new(checksums.algorithms()),
             remaining: offset,
         };
         let mut block = Vec::new();
@@ -134,21 +135,20 @@ impl Blocks {
         Ok(Blocks { next })
     }
 
-    /// The next block and the reader of those after it; at the end, the checksum. `spare` is a buffer to fill
+    /// The next block and the reader of those after it; at the end, the checksums. `spare` is a buffer to fill
     /// anew.
     pub async fn next(self, spare: Option<Vec<u8>>) -> io::Result<Next> {
         let made = self.next.await.map_err(io::Error::other)??;
         if made.block.is_empty() {
-            let mut checksums = made.state.hasher.finish();
-            return Ok(Next::End(checksums.swap_remove(0)));
+            return Ok(Next::End(made.state.hasher.finish()));
         }
         let spare = spare.unwrap_or_else(|| vec![0; BLOCK_BYTES]);
         let next = spawn_blocking(move || made.state.make(spare));
         Ok(Next::Block(made.block, Blocks { next }))
     }
 
-    /// Reads to the end for the checksum alone.
-    pub async fn checksum(self) -> io::Result<Checksum> {
+    /// Reads to the end for the checksums alone.
+    pub async fn checksums(self) -> io::Result<Vec<Checksum>> {
         let (mut blocks, mut spare) = (self, None);
         loop {
             match blocks.next(spare.take()).await? {
@@ -156,21 +156,21 @@ impl Blocks {
                     spare = Some(block);
                     blocks = rest;
                 }
-                Next::End(checksum) => return Ok(checksum),
+                Next::End(checksums) => return Ok(checksums),
             }
         }
     }
 }
 
-/// The checksum of a source of `length` bytes.
-pub async fn checksum_of(
+/// The checksums of a source of `length` bytes.
+pub async fn checksums_of(
     source: Source,
     length: u64,
-    algorithm: ChecksumAlgorithm,
-) -> io::Result<Checksum> {
-    Blocks::open(source, length, algorithm)
+    checksums: ChecksumChoice,
+) -> io::Result<Vec<Checksum>> {
+    Blocks::open(source, length, checksums)
         .await?
-        .checksum()
+        .checksums()
         .await
 }
 
@@ -178,8 +178,8 @@ pub async fn checksum_of(
 pub enum Next {
     /// Some bytes, and the rest.
     Block(Vec<u8>, Blocks),
-    /// Nothing more: the checksum of all of it.
-    End(Checksum),
+    /// Nothing more: the checksums of all of it.
+    End(Vec<Checksum>),
 }
 
 impl ReadState {
@@ -222,23 +222,23 @@ mod tests {
         std::fs::write(file.path(), &content).expect("written");
         let length = content.len() as u64;
         let whole = Source::File(file.path().to_owned());
-        let algorithm = ChecksumAlgorithm::Adler32;
-        let expected = checksum_of(whole, length, algorithm).await.expect("read");
+        let wanted = ChecksumChoice::Strongest;
+        let expected = checksums_of(whole, length, wanted).await.expect("read");
         for offset in [0, 1, BLOCK_BYTES as u64, 2 * BLOCK_BYTES as u64 + 5, length] {
             let opened = OpenedFile::open(file.path()).expect("opened");
-            let blocks = Blocks::behind(offset, opened, algorithm).await;
+            let blocks = Blocks::behind(offset, opened, wanted).await;
             let mut blocks = blocks.expect("read");
             let mut got = Vec::new();
-            let checksum = loop {
+            let checksums = loop {
                 match blocks.next(None).await.expect("read") {
                     Next::Block(block, rest) => {
                         got.extend_from_slice(&block);
                         blocks = rest;
                     }
-                    Next::End(checksum) => break checksum,
+                    Next::End(checksums) => break checksums,
                 }
             };
-            assert_eq!(checksum, expected, "{offset}");
+            assert_eq!(checksums, expected, "{offset}");
             assert!(got == content[offset as usize..], "{offset}");
         }
     }
@@ -247,9 +247,9 @@ mod tests {
     async fn of_a_file_that_changes_while_it_is_read_the_last_block_does_not_come() {
         let file = tempfile::NamedTempFile::new().expect("made");
         let path = file.path();
-        let algorithm = ChecksumAlgorithm::Adler32;
+        let wanted = ChecksumChoice::Strongest;
         let length = 4 * BLOCK_BYTES as u64;
-        let open = |length| Blocks::open(Source::File(path.to_owned()), length, algorithm);
+        let open = |length| Blocks::open(Source::File(path.to_owned()), length, wanted);
         std::fs::write(path, vec![1; length as usize]).expect("written");
         let other = open(length + 1).await.map(drop);
         other.expect_err("it has another length than was told");

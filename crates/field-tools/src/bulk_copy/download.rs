@@ -3,8 +3,10 @@
 
 use super::blocks::{BLOCK_BYTES, Blocks, OpenedFile};
 use super::part::Part;
+use super::upload::{modified_of, not_computed};
 use super::{
-    Context, CopyResult, Existing, FileOutcome, keep_or_copy, while_it_advances, with_retries,
+    Compared, Context, CopyResult, Existing, FileOutcome, keep_or_copy, while_it_advances,
+    with_retries,
 };
 use crate::local_place::{LocalPlace, MissingDirectories};
 use crate::remote::{Occupied, Wanted, strong_etag};
@@ -66,7 +68,7 @@ pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcom
 
 /// What is here already.
 pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing, RemoteError> {
-    let algorithm = context.options.algorithm;
+    let checksums = context.options.checksums;
     let path = file.destination.path();
     let here = || RemoteError::local(path);
     let Some(found) = file.destination.look().map_err(here())? else {
@@ -80,23 +82,30 @@ pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing,
     if !found.is_file() || file.size.is_some_and(|there| there != size) {
         return Ok(other());
     }
-    let seen = with_retries(|| context.remote.head(&file.source, algorithm)).await?;
+    let seen = with_retries(|| context.remote.head_with_checksum(&file.source, checksums)).await?;
     let seen = seen.ok_or_else(|| RemoteError::not_found(file.source.to_string()))?;
     if seen.size.is_some_and(|there| there != size) {
         return Ok(other());
     }
     let opened = open_existing(&file.destination).map_err(here())?;
     let size = Bytes(opened.version.size);
-    let blocks = Blocks::behind(0, opened, algorithm).await.map_err(here())?;
-    let checksum = blocks.checksum().await.map_err(here())?;
-    match seen.checksums.contains(&checksum) {
-        true => Ok(Existing::Same(FileOutcome {
+    let blocks = Blocks::behind(0, opened, checksums).await.map_err(here())?;
+    let copy = blocks.checksums().await.map_err(here())?;
+    let compared = Compared {
+        checksums,
+        original: &seen.checksums,
+        original_modified: seen.modified,
+        copy: &copy,
+        copy_modified: modified_of(&found),
+    };
+    Ok(match compared.same() {
+        Some(checksum) => Existing::Same(FileOutcome {
             size,
             checksum,
             how: CopyResult::Skipped,
-        })),
-        false => Ok(other()),
-    }
+        }),
+        None => other(),
+    })
 }
 
 fn open_existing(place: &LocalPlace) -> io::Result<OpenedFile> {
@@ -171,9 +180,9 @@ impl Receiving<'_> {
         counted: &mut Counted,
     ) -> Result<Fetched, RemoteError> {
         let (context, file) = (self.context, self.file);
-        let algorithm = context.options.algorithm;
+        let checksums = context.options.checksums;
         let known = part.origin();
-        let mut hasher = Hasher::new(&[algorithm]);
+        let mut hasher = Hasher::new(checksums.algorithms());
         let answer = match ask(context, file, known.as_ref()).await {
             Err(why) if why.status() == Some(StatusCode::RANGE_NOT_SATISFIABLE) => {
                 part.discard();
@@ -215,12 +224,14 @@ impl Receiving<'_> {
             drop(kept);
             hasher = written.map_err(|why| why.into_error(file.destination.path()))?;
         }
-        let checksum = hasher.finish().swap_remove(0);
         let expected = match told {
             Some(told) => told,
             // A server may tell checksums to HEAD only.
-            None => context.remote.checksum(&file.source, algorithm).await?,
+            None => context.remote.checksum(&file.source, checksums).await?,
         };
+        let mut computed = hasher.finish().into_iter();
+        let checksum = computed.find(|computed| computed.algorithm() == expected.algorithm());
+        let checksum = checksum.ok_or_else(|| not_computed(&file.source, expected.algorithm()))?;
         if expected != checksum {
             part.discard();
             let name = file.destination.path().display().to_string();
@@ -261,8 +272,8 @@ async fn ask(
         },
         None => Wanted::Whole,
     };
-    let algorithm = context.options.algorithm;
-    let answer = context.remote.get(&file.source, algorithm, wanted).await?;
+    let checksums = context.options.checksums;
+    let answer = context.remote.get(&file.source, checksums, wanted).await?;
     Ok(Some(answer))
 }
 
@@ -281,8 +292,7 @@ fn told_checksum(
 ) -> Result<Option<Checksum>, RemoteError> {
     let told = digest::parse(&answer.headers)
         .map_err(|why| RemoteError::nonsense(&file.source, why.to_string()))?;
-    let mut told = told.into_iter();
-    Ok(told.find(|told| told.algorithm() == context.options.algorithm))
+    Ok(context.options.checksums.best_of(&told))
 }
 
 /// Reads what is here already, off the async threads, and leaves the file behind it.

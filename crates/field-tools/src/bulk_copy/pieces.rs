@@ -2,11 +2,11 @@
 //! the next one goes on.
 
 use super::blocks::{Blocks, OpenedFile, changed};
-use super::upload::{Upload, send, verify, write};
-use super::{Context, CopyResult, FileOutcome, while_it_advances, with_retries};
+use super::upload::{Sent, Upload, find, send, verify, write};
+use super::{Context, CopyResult, Existing, FileOutcome, while_it_advances, with_retries};
 use crate::remote::{Occupied, Rest, UploadState};
 use crate::remote_error::RemoteError;
-use crate::unfinished_uploads::{SourceState, UnfinishedUploads};
+use crate::unfinished_uploads::{SourceState, UnfinishedUpload, UnfinishedUploads};
 use http::StatusCode;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,15 +39,22 @@ pub(super) async fn run(
     let source = SourceState::of(path, opened.version);
     let notes = context.options.unfinished.as_ref();
     let known = notes.and_then(|notes| notes.find(&source, &file.destination));
+    let is_outdated = known
+        .as_ref()
+        .is_some_and(|known| known.occupied != occupied);
     let sending = Sending {
         context,
         file,
         path,
         source,
         occupied,
-        upload: Mutex::new(known),
+        upload: Mutex::new(known.map(|known| known.url)),
         durable: AtomicU64::new(0),
     };
+    // The server does what it was told at the beginning: to replace a file, or not to.
+    if is_outdated {
+        sending.give_up().await;
+    }
     let outcome = while_it_advances(
         || sending.durable.load(Ordering::Relaxed),
         |why| why.is_transient() || sending.lost_its_place(why),
@@ -77,11 +84,16 @@ pub(super) async fn run(
 impl Sending<'_> {
     /// One attempt: learns what is there, and sends the rest.
     async fn go_on(&self) -> Result<FileOutcome, RemoteError> {
-        let (upload, state) = self.found_or_begun().await?;
-        let kept = self.notes().map(|_| self.context.progress.keeping());
+        let (mut upload, mut state) = self.found_or_begun().await?;
         if state.is_complete {
-            return self.verify_complete().await;
+            if let Some(outcome) = self.arrived().await? {
+                return Ok(outcome);
+            }
+            // It was there, and has been replaced or removed since.
+            self.forget().await;
+            (upload, state) = self.found_or_begun().await?;
         }
+        let kept = self.notes().map(|_| self.context.progress.keeping());
         let outcome = self.send_from(&upload, state.offset).await;
         drop(kept);
         outcome
@@ -123,8 +135,12 @@ impl Sending<'_> {
             .remote
             .begin_pieces(&self.file.destination, self.file.size, self.occupied)
             .await?;
+        let noted = UnfinishedUpload {
+            url: begun.clone(),
+            occupied: self.occupied,
+        };
         if let Some(notes) = self.notes()
-            && let Err(why) = notes.keep(&self.source, &self.file.destination, &begun)
+            && let Err(why) = notes.keep(&self.source, &self.file.destination, &noted)
         {
             tracing::warn!(%why, "another run could not go on with this upload");
         }
@@ -137,50 +153,53 @@ impl Sending<'_> {
     }
 
     async fn send_from(&self, upload: &Url, offset: u64) -> Result<FileOutcome, RemoteError> {
-        let (size, algorithm) = (self.file.size.0, self.context.options.algorithm);
-        let blocks = Blocks::behind(offset, self.open()?, algorithm).await;
+        let (size, checksums) = (self.file.size.0, self.context.options.checksums);
+        let blocks = Blocks::behind(offset, self.open()?, checksums).await;
         let blocks = blocks.map_err(RemoteError::local(self.path))?;
         let rest = Rest {
             offset,
             length: size - offset,
         };
         let remote = &self.context.remote;
-        let opened = remote.send_rest(upload, rest).await?;
+        let opened = remote.send_rest(upload, rest, checksums).await?;
         let progress = &self.context.progress;
         progress.found(offset);
         let mut sent = 0;
         let outcome = async {
-            let (checksum, _) = send(self.context, self.file, opened, blocks, &mut sent).await?;
+            let Sent { checksums, .. } =
+                send(self.context, self.file, opened, blocks, &mut sent).await?;
             let size = self.file.size;
-            let told = remote.complete_pieces(upload, size, &checksum).await?;
-            Ok::<_, RemoteError>((checksum, told))
+            let wanted = self.context.options.checksums;
+            let written = remote.complete_pieces(upload, size, wanted, &checksums);
+            let written = written.await?;
+            Ok::<_, RemoteError>(Sent { checksums, written })
         };
         let outcome = outcome.await;
         if outcome.is_err() {
             progress.lose(offset);
             progress.take_back(sent);
         }
-        let (checksum, told) = outcome?;
-        let outcome = verify(self.context, self.file, checksum, told).await?;
+        let outcome = verify(self.context, self.file, outcome?).await?;
         Ok(FileOutcome {
             how: CopyResult::behind(offset),
             ..outcome
         })
     }
 
-    /// All of it had arrived, and nobody heard the answer.
-    async fn verify_complete(&self) -> Result<FileOutcome, RemoteError> {
-        let size = self.file.size.0;
-        let blocks = Blocks::behind(size, self.open()?, self.context.options.algorithm).await;
-        let blocks = blocks.map_err(RemoteError::local(self.path))?;
-        let checksum = blocks.checksum().await;
-        let checksum = checksum.map_err(RemoteError::local(self.path))?;
-        self.context.progress.found(size);
-        let outcome = verify(self.context, self.file, checksum, Vec::new()).await?;
-        Ok(FileOutcome {
-            how: CopyResult::behind(size),
-            ..outcome
-        })
+    /// All of it had arrived, and nobody heard the answer. `None`: it is not there any more.
+    async fn arrived(&self) -> Result<Option<FileOutcome>, RemoteError> {
+        self.open()?;
+        let size = self.file.size;
+        match find(self.context, self.file).await? {
+            Existing::Same(outcome) => {
+                self.context.progress.found(size.0);
+                Ok(Some(FileOutcome {
+                    how: CopyResult::behind(size.0),
+                    ..outcome
+                }))
+            }
+            Existing::Nothing | Existing::Other(_) => Ok(None),
+        }
     }
 
     async fn forget(&self) {
@@ -199,5 +218,148 @@ impl Sending<'_> {
         {
             tracing::debug!(%why, "an upload was not given up");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bulk_copy::{ExistingCopy, Options, Source};
+    use crate::checksum_choice::ChecksumChoice;
+    use crate::progress::Progress;
+    use crate::test_server::{TestReply, TestRequest, TestServer};
+    use penstock_model::{Bytes, ChecksumAlgorithm};
+    use penstock_protocol::checksum::Hasher;
+    use penstock_protocol::digest;
+    use std::sync::Arc;
+
+    const CONTENT: &[u8] = b"what is sent";
+
+    fn told(reply: TestReply, content: &[u8]) -> TestReply {
+        let mut hasher = Hasher::new(&[ChecksumAlgorithm::Crc32c]);
+        hasher.update(content);
+        let value = digest::header_value(&hasher.finish());
+        reply.with("digest", value.to_str().expect("visible"))
+    }
+
+    /// Takes uploads in pieces. The first has arrived before; what stands at its place now is given.
+    fn server_with(there: Option<&'static [u8]>) -> impl FnMut(&TestRequest) -> TestReply {
+        move |request| match (request.method.as_str(), request.path.as_str()) {
+            ("HEAD", "/up/1") => TestReply::status(204)
+                .with("upload-offset", CONTENT.len().to_string())
+                .with("upload-complete", "?1"),
+            ("HEAD", "/d/f") => match there {
+                None => TestReply::status(404),
+                Some(content) => {
+                    let length = content.len().to_string();
+                    told(TestReply::status(200), content).with("content-length", length)
+                }
+            },
+            ("PUT", "/d/f") if there.is_some() && request.header("if-none-match") == "*" => {
+                TestReply::status(412)
+            }
+            ("PUT", "/d/f") => TestReply::status(201).with("location", "/up/2"),
+            ("PATCH", "/up/2") if request.header("upload-complete") == "?0" => {
+                assert_eq!(request.body, CONTENT);
+                TestReply::status(204)
+            }
+            ("PATCH", "/up/2") => {
+                let reply = TestReply::status(201).with("etag", "\"2\"");
+                told(reply, CONTENT)
+            }
+            ("DELETE", path) if path.starts_with("/up/") => TestReply::status(204),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    struct Lab {
+        server: TestServer,
+        outcome: Result<FileOutcome, RemoteError>,
+        is_noted: bool,
+    }
+
+    /// Goes on with a noted upload.
+    async fn go_on(there: Option<&'static [u8]>, noted: Occupied, now: Occupied) -> Lab {
+        let server = TestServer::start(server_with(there)).await;
+        let directory = tempfile::tempdir().expect("made");
+        let path = directory.path().join("f");
+        std::fs::write(&path, CONTENT).expect("written");
+        let notes = UnfinishedUploads::open(directory.path().join("notes")).expect("made");
+        let file = Upload {
+            source: Source::File(path.clone()),
+            size: Bytes(CONTENT.len() as u64),
+            destination: server.url("/d/f"),
+        };
+        let source = OpenedFile::open(&path).expect("there");
+        let source = SourceState::of(&path, source.version);
+        let begun = UnfinishedUpload {
+            url: server.url("/up/1"),
+            occupied: noted,
+        };
+        notes
+            .keep(&source, &file.destination, &begun)
+            .expect("kept");
+        let options = Options {
+            unfinished: Some(notes.clone()),
+            ..Options::new(1, ExistingCopy::Keep, ChecksumChoice::Strongest)
+        };
+        let context = Context::new(&server.remote(), options, &Arc::new(Progress::new()));
+        let outcome = run(&context, &file, &path, now).await;
+        Lab {
+            server,
+            outcome,
+            is_noted: notes.find(&source, &file.destination).is_some(),
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_had_arrived_is_done_while_it_is_there() {
+        let lab = go_on(Some(CONTENT), Occupied::Refused, Occupied::Refused).await;
+        let all = CopyResult::behind(CONTENT.len() as u64);
+        assert_eq!(lab.outcome.map(|outcome| outcome.how).ok(), Some(all));
+        assert!(lab.server.asked("PUT").is_empty() && !lab.is_noted);
+    }
+
+    #[tokio::test]
+    async fn one_that_had_arrived_and_is_gone_is_sent_anew() {
+        let lab = go_on(None, Occupied::Refused, Occupied::Refused).await;
+        let how = lab.outcome.map(|outcome| outcome.how);
+        assert_eq!(how.ok(), Some(CopyResult::Copied));
+        assert_eq!(lab.server.asked("PATCH"), ["/up/2", "/up/2"]);
+        assert!(lab.server.asked("DELETE").is_empty() && !lab.is_noted);
+    }
+
+    #[tokio::test]
+    async fn what_another_has_put_in_its_place_is_not_removed() {
+        let other = Some(&b"of somebody "[..]);
+        let lab = go_on(other, Occupied::Refused, Occupied::Refused).await;
+        let status = lab.outcome.as_ref().err().and_then(RemoteError::status);
+        assert_eq!(
+            status,
+            Some(StatusCode::PRECONDITION_FAILED),
+            "{:?}",
+            lab.outcome
+        );
+        assert!(!lab.server.asked("DELETE").contains(&"/d/f".to_owned()) && !lab.is_noted);
+        let lab = go_on(other, Occupied::Replaced, Occupied::Replaced).await;
+        assert!(lab.outcome.is_ok(), "{:?}", lab.outcome);
+        assert!(lab.server.asked("DELETE").is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_that_may_replace_is_not_gone_on_with_by_one_that_may_not() {
+        let other = Some(&b"of somebody "[..]);
+        let lab = go_on(other, Occupied::Replaced, Occupied::Refused).await;
+        let status = lab.outcome.as_ref().err().and_then(RemoteError::status);
+        assert_eq!(
+            status,
+            Some(StatusCode::PRECONDITION_FAILED),
+            "{:?}",
+            lab.outcome
+        );
+        assert_eq!(lab.server.asked("DELETE"), ["/up/1"]);
+        let lab = go_on(other, Occupied::Refused, Occupied::Replaced).await;
+        assert!(lab.outcome.is_ok(), "{:?}", lab.outcome);
+        assert_eq!(lab.server.asked("DELETE"), ["/up/1"]);
     }
 }

@@ -1,13 +1,15 @@
 //! One file up: read, send, compare.
 
-use super::blocks::{Blocks, Next, Source, checksum_of};
-use super::{Context, CopyResult, Existing, FileOutcome, with_retries};
-use crate::remote::Occupied;
-use crate::remote_error::RemoteError;
+use super::blocks::{Blocks, Next, Source, checksums_of};
+use super::{Compared, Context, CopyResult, Existing, FileOutcome, with_retries};
+use crate::remote::{Occupied, Written, no_checksum};
+use crate::remote_error::{BadCopy, RemoteError};
 use penstock_model::url::redact;
-use penstock_model::{Bytes, Checksum};
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Timestamp};
 use penstock_protocol::http1::client;
+use std::fs::Metadata;
 use std::path::PathBuf;
+use std::time::SystemTime;
 use url::Url;
 
 /// A file to copy to a storage element.
@@ -22,8 +24,13 @@ pub struct Upload {
 
 /// What is there already.
 pub(super) async fn find(context: &Context, file: &Upload) -> Result<Existing, RemoteError> {
-    let algorithm = context.options.algorithm;
-    let seen = with_retries(|| context.remote.head(&file.destination, algorithm)).await?;
+    let checksums = context.options.checksums;
+    let seen = with_retries(|| {
+        context
+            .remote
+            .head_with_checksum(&file.destination, checksums)
+    })
+    .await?;
     let Some(seen) = seen else {
         return Ok(Existing::Nothing);
     };
@@ -31,16 +38,23 @@ pub(super) async fn find(context: &Context, file: &Upload) -> Result<Existing, R
     if seen.size.is_some_and(|size| size != file.size) {
         return Ok(other());
     }
-    let checksum = checksum_of(file.source.clone(), file.size.0, algorithm).await;
-    let checksum = checksum.map_err(RemoteError::local(&file.path()))?;
-    match seen.checksums.contains(&checksum) {
-        true => Ok(Existing::Same(FileOutcome {
+    let here = checksums_of(file.source.clone(), file.size.0, checksums).await;
+    let here = here.map_err(RemoteError::local(&file.path()))?;
+    let compared = Compared {
+        checksums,
+        original: &here,
+        original_modified: file.modified(),
+        copy: &seen.checksums,
+        copy_modified: seen.modified,
+    };
+    Ok(match compared.same() {
+        Some(checksum) => Existing::Same(FileOutcome {
             size: file.size,
             checksum,
             how: CopyResult::Skipped,
-        })),
-        false => Ok(other()),
-    }
+        }),
+        None => other(),
+    })
 }
 
 /// The whole of it in one request.
@@ -49,30 +63,37 @@ pub(super) async fn write(
     file: &Upload,
     occupied: Occupied,
 ) -> Result<FileOutcome, RemoteError> {
-    let algorithm = context.options.algorithm;
-    let blocks = Blocks::open(file.source.clone(), file.size.0, algorithm).await;
+    let checksums = context.options.checksums;
+    let blocks = Blocks::open(file.source.clone(), file.size.0, checksums).await;
     let blocks = blocks.map_err(RemoteError::local(&file.path()))?;
     let upload = context
         .remote
-        .put(&file.destination, file.size, algorithm, occupied)
+        .put(&file.destination, file.size, checksums, occupied)
         .await?;
     let mut sent = 0;
     let outcome = send(context, file, upload, blocks, &mut sent).await;
     if outcome.is_err() {
         context.progress.take_back(sent);
     }
-    let (checksum, told) = outcome?;
-    verify(context, file, checksum, told).await
+    verify(context, file, outcome?).await
 }
 
-/// Sends blocks to their end. Gives back the checksum of all of the file, and those that the answer tells.
+/// A file that the server has taken.
+pub(super) struct Sent {
+    /// Of what was read and sent, from the first byte of the file on.
+    pub checksums: Vec<Checksum>,
+    /// What the server has answered.
+    pub written: Written,
+}
+
+/// Sends blocks to their end.
 pub(super) async fn send(
     context: &Context,
     file: &Upload,
     mut upload: client::Upload,
     mut blocks: Blocks,
     sent: &mut u64,
-) -> Result<(Checksum, Vec<Checksum>), RemoteError> {
+) -> Result<Sent, RemoteError> {
     let bandwidth = &context.options.bandwidth;
     let mut spare = None;
     loop {
@@ -88,9 +109,9 @@ pub(super) async fn send(
                 spare = Some(block);
                 blocks = rest;
             }
-            Next::End(checksum) => {
-                let told = context.remote.finish(&file.destination, upload).await?;
-                return Ok((checksum, told));
+            Next::End(checksums) => {
+                let written = context.remote.finish(&file.destination, upload).await?;
+                return Ok(Sent { checksums, written });
             }
         }
     }
@@ -100,36 +121,56 @@ pub(super) async fn send(
 pub(super) async fn verify(
     context: &Context,
     file: &Upload,
-    checksum: Checksum,
-    told: Vec<Checksum>,
+    sent: Sent,
 ) -> Result<FileOutcome, RemoteError> {
-    let algorithm = context.options.algorithm;
-    let mut told = told.into_iter();
-    let found = match told.find(|told| told.algorithm() == algorithm) {
-        Some(told) => told,
+    let Sent { checksums, written } = sent;
+    let wanted = context.options.checksums;
+    // Of what an answer to a later question tells only the version says whether it is what was sent.
+    let (found, is_ours) = match wanted.best_of(&written.checksums) {
+        Some(found) => (found, true),
         None => {
-            context
-                .remote
-                .checksum(&file.destination, algorithm)
-                .await?
+            let destination = &file.destination;
+            let head = context.remote.head_with_checksum(destination, wanted);
+            let head = head.await?;
+            let head = head.ok_or_else(|| RemoteError::not_found(redact(destination.as_str())))?;
+            let found = wanted.best_of(&head.checksums);
+            let found = found.ok_or_else(|| no_checksum(destination, wanted))?;
+            (found, head.etag.is_some() && head.etag == written.etag)
         }
     };
-    if found != checksum {
-        // What is there is ours and wrong; that it may stay behind is said by the error of whoever reads it.
-        if let Err(why) = context.remote.delete(&file.destination).await {
-            tracing::warn!(%why, "the bad copy could not be removed");
-        }
-        return Err(RemoteError::differs(
-            &redact(file.destination.as_str()),
-            &checksum,
-            &found,
-        ));
+    let mine = checksums
+        .iter()
+        .find(|mine| mine.algorithm() == found.algorithm());
+    let mine = mine.ok_or_else(|| not_computed(&file.destination, found.algorithm()))?;
+    if *mine == found {
+        return Ok(FileOutcome {
+            size: file.size,
+            checksum: found,
+            how: CopyResult::Copied,
+        });
     }
-    Ok(FileOutcome {
-        size: file.size,
-        checksum,
-        how: CopyResult::Copied,
+    let copy = match (is_ours, &written.etag) {
+        (true, Some(etag)) => remove_bad_copy(context, file, etag).await,
+        (true, None) | (false, _) => BadCopy::Kept,
+    };
+    Err(RemoteError::Differs {
+        name: redact(file.destination.as_str()),
+        expected: mine.to_string(),
+        found: found.to_string(),
+        copy,
     })
+}
+
+/// Only what was sent: another file may have taken its place.
+async fn remove_bad_copy(context: &Context, file: &Upload, etag: &str) -> BadCopy {
+    let removed = context.remote.delete_version(&file.destination, Some(etag));
+    match removed.await {
+        Ok(()) => BadCopy::Removed,
+        Err(why) => {
+            tracing::warn!(%why, "the bad copy could not be removed");
+            BadCopy::Kept
+        }
+    }
 }
 
 impl Upload {
@@ -139,5 +180,183 @@ impl Upload {
             Source::File(path) => path.clone(),
             Source::Generated(plan) => PathBuf::from(&plan.name),
         }
+    }
+
+    /// When its source last changed.
+    fn modified(&self) -> Option<Timestamp> {
+        let Source::File(path) = &self.source else {
+            return None;
+        };
+        modified_of(&std::fs::metadata(path).ok()?)
+    }
+}
+
+/// When a local file last changed.
+pub(super) fn modified_of(metadata: &Metadata) -> Option<Timestamp> {
+    let since = metadata
+        .modified()
+        .ok()?
+        .duration_since(SystemTime::UNIX_EPOCH);
+    Some(Timestamp(0) + since.ok()?)
+}
+
+/// OpenSSL refuses some algorithms in its FIPS mode.
+pub(super) fn not_computed(url: &Url, algorithm: ChecksumAlgorithm) -> RemoteError {
+    RemoteError::nonsense(
+        url,
+        format!("this machine cannot compute {algorithm} checksums"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bulk_copy::{ExistingCopy, Intention, Options, look_at_uploads, upload_all};
+    use crate::checksum_choice::ChecksumChoice;
+    use crate::progress::Progress;
+    use crate::test_server::{TestReply, TestRequest, TestServer};
+    use penstock_protocol::checksum::Hasher;
+    use penstock_protocol::digest;
+    use penstock_protocol::webdav::format_http_date;
+    use std::sync::Arc;
+
+    fn digest_of(content: &[u8], algorithms: &[ChecksumAlgorithm]) -> String {
+        let mut hasher = Hasher::new(algorithms);
+        hasher.update(content);
+        let value = digest::header_value(&hasher.finish());
+        value.to_str().expect("visible").to_owned()
+    }
+
+    fn options(existing: ExistingCopy) -> Options {
+        Options::new(1, existing, ChecksumChoice::Strongest)
+    }
+
+    fn upload(server: &TestServer, content: &[u8]) -> (tempfile::NamedTempFile, Upload) {
+        let file = tempfile::NamedTempFile::new().expect("made");
+        std::fs::write(file.path(), content).expect("written");
+        let upload = Upload {
+            source: Source::File(file.path().to_owned()),
+            size: Bytes(content.len() as u64),
+            destination: server.url("/d/f"),
+        };
+        (file, upload)
+    }
+
+    /// Copies to a server that answers PUT, and later HEAD, as given.
+    async fn copied(
+        put: TestReply,
+        head: TestReply,
+    ) -> (TestServer, Result<FileOutcome, RemoteError>) {
+        let server = TestServer::start(move |request| match request.method.as_str() {
+            "PUT" => put.clone(),
+            "HEAD" => head.clone(),
+            "DELETE" => match request.header("if-match") {
+                "\"7\"" => TestReply::status(204),
+                other => panic!("DELETE with If-Match {other:?}"),
+            },
+            other => panic!("{other}"),
+        })
+        .await;
+        let (_file, file) = upload(&server, b"content");
+        let progress = Arc::new(Progress::new());
+        let replacing = options(ExistingCopy::Replace);
+        let mut outcomes = upload_all(&server.remote(), vec![file], replacing, &progress).await;
+        (server, outcomes.remove(0))
+    }
+
+    fn fate(outcome: &Result<FileOutcome, RemoteError>) -> Option<BadCopy> {
+        match outcome {
+            Err(RemoteError::Differs { copy, .. }) => Some(*copy),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_another_has_written_meanwhile_is_never_removed() {
+        let of = |status, content, etag: &str| {
+            let sum = digest_of(content, &[ChecksumAlgorithm::Crc32c]);
+            TestReply::status(status)
+                .with("digest", sum)
+                .with("etag", etag)
+        };
+        let taken = || TestReply::status(201).with("etag", "\"7\"");
+        // The answer to our own PUT tells the wrong checksum.
+        let (server, outcome) = copied(of(201, b"damaged", "\"7\""), TestReply::status(500)).await;
+        assert_eq!(fate(&outcome), Some(BadCopy::Removed), "{outcome:?}");
+        assert_eq!(server.asked("DELETE"), ["/d/f"]);
+        // It tells none, and the file that is there then is ours.
+        let (_server, outcome) = copied(taken(), of(200, b"damaged", "\"7\"")).await;
+        assert_eq!(fate(&outcome), Some(BadCopy::Removed), "{outcome:?}");
+        // Another's, or of nobody knows whom.
+        for (put, head) in [
+            (taken(), of(200, b"another", "\"8\"")),
+            (TestReply::status(201), of(200, b"another", "\"8\"")),
+            (of(201, b"damaged", "W/\"7\""), TestReply::status(500)),
+        ] {
+            let (server, outcome) = copied(put, head).await;
+            assert_eq!(fate(&outcome), Some(BadCopy::Kept), "{outcome:?}");
+            assert!(server.asked("DELETE").is_empty());
+        }
+    }
+
+    async fn intended(reply: impl FnMut(&TestRequest) -> TestReply + Send + 'static) -> Intention {
+        let server = TestServer::start(reply).await;
+        let (_file, file) = upload(&server, b"run 212");
+        let progress = Arc::new(Progress::new());
+        let updating = options(ExistingCopy::Update);
+        let mut found = look_at_uploads(&server.remote(), vec![file], updating, &progress).await;
+        found.remove(0).expect("looked")
+    }
+
+    #[tokio::test]
+    async fn a_change_that_adler32_does_not_see_is_seen() {
+        use ChecksumAlgorithm::{Adler32, Crc32c};
+        let adler32 = |content| digest_of(content, &[Adler32]);
+        assert_eq!(adler32(b"run 131"), adler32(b"run 212"), "such a change");
+        let reply = |sums: String| {
+            let length = ("content-length", "7".to_owned());
+            let mut reply = TestReply::status(200).with("digest", sums);
+            reply.headers.push(length);
+            reply
+        };
+        // A server that knows both and tells the one that is liked best.
+        let both = move |request: &TestRequest| match request.header("want-digest") {
+            wanted if wanted.starts_with("crc32c") => reply(digest_of(b"run 131", &[Crc32c])),
+            _ => reply(adler32(b"run 131")),
+        };
+        assert_eq!(intended(both).await, Intention::Replace);
+        // One that knows only the weak one: the newer source has changed.
+        let at = |seconds: i64| {
+            let now = modified_of(
+                &tempfile::tempfile()
+                    .expect("made")
+                    .metadata()
+                    .expect("known"),
+            );
+            let now = now.expect("told").0 + seconds * 1000;
+            format_http_date(Timestamp(now))
+        };
+        let (older, newer) = (at(-3600), at(3600));
+        let copied_before =
+            move |_: &TestRequest| reply(adler32(b"run 131")).with("last-modified", older.clone());
+        assert_eq!(intended(copied_before).await, Intention::Replace);
+        let copied_since =
+            move |_: &TestRequest| reply(adler32(b"run 212")).with("last-modified", newer.clone());
+        assert_eq!(intended(copied_since).await, Intention::Skip);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_reads_no_list_is_asked_for_each_checksum_alone() {
+        let alone = |request: &TestRequest| {
+            let reply = TestReply::status(200).with("content-length", "7");
+            match request.header("want-digest") {
+                "adler32" => reply.with(
+                    "digest",
+                    digest_of(b"run 212", &[ChecksumAlgorithm::Adler32]),
+                ),
+                _ => reply,
+            }
+        };
+        assert_eq!(intended(alone).await, Intention::Skip);
     }
 }

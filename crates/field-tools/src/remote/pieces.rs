@@ -1,7 +1,8 @@
 //! Uploads in several requests (draft-ietf-httpbis-resumable-upload): what a server has of a file stays there when the
 //! connection or the client ends, and the rest is sent later.
 
-use super::{Occupied, Remote, told_checksums};
+use super::{Occupied, Remote, WANT_DIGEST, Written, strong_etag, told_checksums};
+use crate::checksum_choice::ChecksumChoice;
 use crate::remote_error::RemoteError;
 use http::header::{CONTENT_TYPE, IF_NONE_MATCH, LOCATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -94,32 +95,42 @@ impl Remote {
         }
     }
 
-    /// Opens a request that brings the rest of an upload. The file is not in its place before the upload is completed.
-    pub async fn send_rest(&self, upload: &Url, rest: Rest) -> Result<Upload, RemoteError> {
-        let request = self.piece(upload, rest.offset, "?0")?;
+    /// Opens a request that brings the rest of an upload. The file is not in its place before the upload is completed. The server
+    /// learns which checksums it will be asked for then.
+    pub async fn send_rest(
+        &self,
+        upload: &Url,
+        rest: Rest,
+        checksums: ChecksumChoice,
+    ) -> Result<Upload, RemoteError> {
+        let mut request = self.piece(upload, rest.offset, "?0")?;
+        request.headers.insert(WANT_DIGEST, checksums.wanted());
         self.start(upload, request, rest.length).await
     }
 
-    /// Completes an upload of which all bytes are there. The server compares them before anything is replaced; the checksums that it
-    /// tells come back.
+    /// Completes an upload of which all bytes are there. The server compares them before anything is replaced. Gives back what the
+    /// answer tells of the file.
     pub async fn complete_pieces(
         &self,
         upload: &Url,
         size: Bytes,
-        checksum: &Checksum,
-    ) -> Result<Vec<Checksum>, RemoteError> {
+        checksums: ChecksumChoice,
+        sent: &[Checksum],
+    ) -> Result<Written, RemoteError> {
         let mut request = self.piece(upload, size.0, "?1")?;
-        request.headers.insert(
-            HeaderName::from_static("repr-digest"),
-            digest::repr_header_value(std::slice::from_ref(checksum)),
-        );
-        request.headers.insert(
-            HeaderName::from_static("want-digest"),
-            HeaderValue::from_static(checksum.algorithm().name()),
-        );
+        // One is enough for the server to compare, and each costs it a read of the file when it has not computed it.
+        if let Some(best) = checksums.best_of(sent) {
+            let value = digest::repr_header_value(std::slice::from_ref(&best));
+            let name = HeaderName::from_static("repr-digest");
+            request.headers.insert(name, value);
+        }
+        request.headers.insert(WANT_DIGEST, checksums.wanted());
         let answer = self.client.send_bytes(request, b"").await?;
         let answer = self.expect_success(upload, answer).await?;
-        told_checksums(upload, &answer.headers)
+        Ok(Written {
+            checksums: told_checksums(upload, &answer.headers)?,
+            etag: strong_etag(&answer.headers),
+        })
     }
 
     fn piece(

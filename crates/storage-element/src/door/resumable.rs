@@ -23,7 +23,7 @@ use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use penstock_decide::admission::PreemptionReason;
 use penstock_decide::authorization::PathOperation;
-use penstock_model::{Checksum, NamespacePath, ProblemCode, Timestamp};
+use penstock_model::{Checksum, ChecksumAlgorithm, NamespacePath, ProblemCode, Timestamp};
 use penstock_persistence::namespace::{EntryId, MoverKind, MoverOutcome};
 use penstock_protocol::digest;
 use penstock_protocol::http1::server::{BodyError, Connection, Request};
@@ -320,7 +320,14 @@ async fn append(
         NoMover::Body(why) => interrupted(&why, progress),
         NoMover::Refused(problem) => problem,
     })?;
-    let taken = take_body(door, connection, upload, progress, &mut mover).await;
+    // What the answer will tell is computed while the bytes pass; else they would be read again.
+    let sum = WantedDigest::of(&call.request.headers).map(WantedDigest::algorithm);
+    let planned = upload.plan.expected.iter().map(Checksum::algorithm);
+    let body = UploadBody {
+        connection,
+        algorithms: door.storage.algorithms(planned.chain(sum)),
+    };
+    let taken = take_body(door, body, upload, progress, &mut mover).await;
     mover.tcp = connection.tcp_info();
     let expiry = door.storage.settings().limits.upload_expiry;
     let (expires, reaper) = (
@@ -381,16 +388,25 @@ enum Interruption {
     Preempted(PreemptionReason),
 }
 
+/// What an upload is appended from.
+struct UploadBody<'a> {
+    connection: &'a mut Connection,
+    /// Checksums to compute.
+    algorithms: Vec<ChecksumAlgorithm>,
+}
+
 async fn take_body(
     door: &Door,
-    connection: &mut Connection,
+    body: UploadBody<'_>,
     upload: &Arc<Upload>,
     progress: &mut Progress,
     mover: &mut Mover,
 ) -> Result<(), Interruption> {
     let settings = door.storage.settings();
-    let planned = upload.plan.expected.iter().map(Checksum::algorithm);
-    let algorithms = door.storage.algorithms(planned);
+    let UploadBody {
+        connection,
+        algorithms,
+    } = body;
     let (mut wanted, view) = (upload.wanted(), mover.view());
     let reaper = door.storage.reaper();
     let mut buffer = vec![0; BUFFER_BYTES];

@@ -11,7 +11,8 @@ use http::StatusCode;
 use penstock_decide::authorization::PathOperation;
 use penstock_decide::locking::WriteScope;
 use penstock_model::{NamespacePath, ProblemCode};
-use penstock_persistence::namespace::{Change, Entry, Replace};
+use penstock_persistence::namespace::{Change, ChangeError, ChangeRefusal, Entry, Replace};
+use penstock_protocol::deletion::{Deletable, deletable};
 use penstock_protocol::http1::server::BodyLength;
 
 pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
@@ -46,7 +47,7 @@ pub(super) async fn make_directory(door: &Door, call: &Call<'_>) -> Result<Reply
 
 /// Removes a file, or a directory with everything below it, at once or not at all. A directory with more
 /// entries than one transaction should hold is refused (409): clients such as gfal-rm empty it first
-/// anyway.
+/// anyway. With `Penstock-Delete: empty-directory` only a directory goes in which nothing is when it goes.
 pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {
     let Call {
         request,
@@ -57,22 +58,45 @@ pub(super) async fn delete(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     let entry = door.entry(path)?;
     door.permit_removal_of_parts(caller, path)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
+    let deletable =
+        deletable(&request.headers).map_err(|why| Problem::bad_request(why.to_string()))?;
+    let (only, entries_max) = match deletable {
+        Deletable::Everything => (
+            conditions::only_entry(&request.headers, Some(entry.id)),
+            door.storage.settings().limits.remove_entries_max,
+        ),
+        Deletable::EmptyDirectory if !entry.is_directory() => return Err(not_empty_directory()),
+        // Another entry may stand there when it is removed, and a directory counts itself.
+        Deletable::EmptyDirectory => (Some(entry.id), 1),
+    };
     let tokens = door.check_if(call)?;
     let intent = door.storage.claims.intend(path);
     refuse_while_written(door, path)?;
     door.check_locks(&intent, call, &tokens, || Ok(touched_by_removal(path)))?;
     let change = Change::Remove {
         path: path.clone(),
-        only: conditions::only_entry(&request.headers, Some(entry.id)),
-        entries_max: door.storage.settings().limits.remove_entries_max,
+        only,
+        entries_max,
         by: caller.holder(),
         at: door.storage.clock.recorded(),
     };
     let change = change.asked_by(caller.origin().into());
     let removed = door.storage.change(change).await;
-    removed.map_err(|error| Problem::of_change(&error, StatusCode::CONFLICT))?;
+    removed.map_err(|error| match (&error, deletable) {
+        (ChangeError::Refused(ChangeRefusal::TooManyEntries { .. }), Deletable::EmptyDirectory) => {
+            not_empty_directory()
+        }
+        _ => Problem::of_change(&error, StatusCode::CONFLICT),
+    })?;
     door.release_within(path).await?;
     Ok(Response::new(StatusCode::NO_CONTENT).into())
+}
+
+/// `Penstock-Delete: empty-directory` does not hold.
+fn not_empty_directory() -> Problem {
+    let text =
+        "it is not an empty directory, and 'Penstock-Delete' allows nothing else to be removed";
+    Problem::new(ProblemCode::PreconditionFailed, text)
 }
 
 pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Problem> {

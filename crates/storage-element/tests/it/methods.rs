@@ -363,6 +363,28 @@ async fn a_large_directory_is_emptied_first_or_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_it_removes_an_empty_directory_and_nothing_else() {
+    let site = Site::new().await;
+    site.put("/d/e/f", b"kept").await;
+    let only_empty = [("penstock-delete", "empty-directory")];
+    for kept in ["/d", "/d/e", "/d/e/f"] {
+        let refused = site.send("DELETE", kept, &only_empty, b"").await;
+        assert_eq!(refused.status, 412, "{kept}");
+        assert!(refused.text().contains("not an empty directory"), "{kept}");
+    }
+    check(&site, "DELETE", "/d", &[("penstock-delete", "all")], 400).await;
+    assert_eq!(site.get("/d/e/f").await.body, b"kept");
+    check(&site, "DELETE", "/d/e/f", &[], 204).await;
+    check(&site, "DELETE", "/d", &only_empty, 412).await;
+    check(&site, "DELETE", "/d/e", &only_empty, 204).await;
+    check(&site, "DELETE", "/d", &only_empty, 204).await;
+    check(&site, "DELETE", "/d", &only_empty, 404).await;
+    let options = site.send_bare("OPTIONS", "/d", &[], b"").await;
+    assert_eq!(options.header("penstock-delete"), "empty-directory");
+    site.settles_with(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_deleted_can_still_be_read_by_those_who_began() {
     use penstock_protocol::http1::client::ClientRequest;
     let site = Site::new().await;

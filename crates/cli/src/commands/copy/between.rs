@@ -3,7 +3,7 @@
 use super::report::{CopiedFile, IntendedFile};
 use super::{Found, Order, make_directories};
 use crate::commands::access::Purpose;
-use crate::commands::access::{Access, Need, audiences_of};
+use crate::commands::access::{Access, Need, Server, audiences_of};
 use crate::commands::progress::shown;
 use crate::exit::CommandError;
 use penstock_decide::halting::HaltPolicy;
@@ -11,14 +11,17 @@ use penstock_decide::scheduler::SlotLimits;
 use penstock_decide::staging::StagingPolicy;
 use penstock_engine::EngineConfig;
 use penstock_engine::checked_submission::{NewJob, NewTransfer};
-use penstock_field_tools::bulk_copy::{CopyResult, ExistingCopy, Intention, each_of};
+use penstock_field_tools::bulk_copy::{
+    CopyResult, ExistingCopy, Intention, RemoteCopy, each_of, look_at_remote_copy,
+};
 use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree::{self, RemoteTree};
 use penstock_model::url::redact;
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Failure, FileUrl, JobId,
-    JobParameters, JobToken, Overwrite, Slots, TransferState, TuningPolicy, UserName, VoName,
+    JobParameters, JobToken, NamespacePath, Overwrite, Slots, TransferState, TuningPolicy,
+    UserName, VoName,
 };
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::hosts::HostPattern;
@@ -111,6 +114,7 @@ pub(super) async fn find(
     if found.is_directory {
         let tree = remote_tree::walk(&plan.remote, from, parallel, &order.filter).await?;
         plan.add_tree(tree);
+        plan.refuse_own_sources()?;
         return Ok(plan);
     }
     plan.pairs.push(Pair {
@@ -119,6 +123,7 @@ pub(super) async fn find(
         size: found.size_bytes,
         overwrite: false,
     });
+    plan.refuse_own_sources()?;
     Ok(plan)
 }
 
@@ -141,6 +146,25 @@ impl BetweenPlan {
         }
         let directories = tree.directories.into_iter();
         self.directories = directories.map(|directory| directory.names).collect();
+    }
+
+    /// A file that is both would be read after it has been replaced.
+    fn refuse_own_sources(&self) -> Result<(), CommandError> {
+        if Server::of(&self.from) != Server::of(&self.to) {
+            return Ok(());
+        }
+        let path = |url: &Url| path_of(url).ok();
+        let sources = self.pairs.iter().filter_map(|pair| path(&pair.source));
+        let sources: BTreeSet<NamespacePath> = sources.collect();
+        let is_source =
+            |pair: &&Pair| path(&pair.destination).is_some_and(|at| sources.contains(&at));
+        match self.pairs.iter().find(is_source) {
+            None => Ok(()),
+            Some(pair) => Err(CommandError::Usage(format!(
+                "{} would be replaced, but it is one of the files to be copied; choose another destination",
+                redact(pair.destination.as_str())
+            ))),
+        }
     }
 
     pub(super) async fn carry_out(
@@ -253,11 +277,12 @@ async fn split_existing(
         };
         return (Vec::new(), pairs.into_iter().map(replacing).collect());
     }
-    let (remote, algorithm) = (remote.clone(), order.bulk.checksum);
+    let (remote, checksums) = (remote.clone(), order.checksums());
     let looked = each_of(pairs, order.parallel(), move |pair| {
         let remote = remote.clone();
         async move {
-            let existing = look_for_copy(&remote, &pair, algorithm).await;
+            let ends = (&pair.source, &pair.destination);
+            let existing = look_at_remote_copy(&remote, ends, checksums).await;
             (pair, existing)
         }
     })
@@ -265,15 +290,15 @@ async fn split_existing(
     let (mut done, mut missing) = (Vec::new(), Vec::new());
     for (pair, found) in looked {
         match (found, existing) {
-            (Ok(ThereNow::Nothing), _) => missing.push(pair),
-            (Ok(ThereNow::Same(size)), _) => {
+            (Ok(RemoteCopy::Missing), _) => missing.push(pair),
+            (Ok(RemoteCopy::Same(size)), _) => {
                 done.push(file_of(&pair, Ok((CopyResult::Skipped, size))));
             }
-            (Ok(ThereNow::Other), ExistingCopy::Keep) => {
+            (Ok(RemoteCopy::Different), ExistingCopy::Keep) => {
                 let why = RemoteError::Exists(redact(pair.destination.as_str()));
                 done.push(file_of(&pair, Err(why.into())));
             }
-            (Ok(ThereNow::Other), ExistingCopy::Update | ExistingCopy::Replace) => {
+            (Ok(RemoteCopy::Different), ExistingCopy::Update | ExistingCopy::Replace) => {
                 missing.push(Pair {
                     overwrite: true,
                     ..pair
@@ -283,34 +308,6 @@ async fn split_existing(
         }
     }
     (done, missing)
-}
-
-/// What is in the place of a copy.
-enum ThereNow {
-    Nothing,
-    Same(Bytes),
-    Other,
-}
-
-async fn look_for_copy(
-    remote: &Remote,
-    pair: &Pair,
-    algorithm: ChecksumAlgorithm,
-) -> Result<ThereNow, RemoteError> {
-    let Some(copy) = remote.head(&pair.destination, algorithm).await? else {
-        return Ok(ThereNow::Nothing);
-    };
-    let original = remote.head(&pair.source, algorithm).await?;
-    let original = original.ok_or_else(|| RemoteError::not_found(pair.source.to_string()))?;
-    let same = copy.size == original.size
-        && copy
-            .checksums
-            .iter()
-            .any(|checksum| original.checksums.contains(checksum));
-    Ok(match same {
-        true => ThereNow::Same(copy.size.unwrap_or_default()),
-        false => ThereNow::Other,
-    })
 }
 
 async fn move_all(
@@ -324,7 +321,9 @@ async fn move_all(
     // Whether files may be replaced is said of a whole job.
     let alike = pairs.chunk_by(|a, b| a.overwrite == b.overwrite);
     for part in alike.flat_map(|alike| alike.chunks(FILES_PER_JOB)) {
-        let job = new_job(part, tokens, order.bulk.checksum)?;
+        // Of two storage elements of the grid, adler32 is what both know.
+        let algorithm = order.bulk.checksum.unwrap_or(ChecksumAlgorithm::Adler32);
+        let job = new_job(part, tokens, algorithm)?;
         jobs.push((service.submit(job).await.map_err(engine_failed)?, part));
     }
     let mut reported = 0;

@@ -88,11 +88,11 @@ pub(super) fn not_walked(why: &WalkError) -> CopiedFile {
 impl UploadPlan {
     fn add_tree(&mut self, tree: LocalTree) {
         self.found.failed = tree.problems.iter().map(not_walked).collect();
-        let files = tree.files.iter().map(|file| file.names.clone());
         let special = tree.left_out.iter().map(|left_out| left_out.names.clone());
         self.found.tree = Some(TreeNames {
             directories: tree.directories.iter().cloned().collect(),
-            files: files.chain(special).collect(),
+            files: tree.files.iter().map(|file| file.names.clone()).collect(),
+            special: special.collect(),
         });
         for file in tree.files {
             match below(&self.to, &file.names) {
