@@ -516,9 +516,9 @@ def test_a_change_that_would_break_the_configuration_is_not_put_in_place(make):
     # What somebody wrote by hand says what it says, and stays.
     a.append(f'[[trust.issuer]]\nissuer = "{b.door}"\nprefix = "/by-hand"\nvo = "hand"\n')
     by_hand = snapshot(a)
-    add(a, b, "--rights", "read", "--prefix", "/", exit_code=2)
-    assert snapshot(a) == by_hand != before
-    assert run(a, "trust", "list")["issuers_by_hand"] == [b.door]
+    refused = add(a, b, "--rights", "read", "--prefix", "/", "--vo", "b", exit_code=2)
+    assert "with other values" in refused["error"] and snapshot(a) == by_hand != before
+    assert run(a, "trust", "list")["issuers_by_hand"] == ["https://idp.example.org", b.door]
 
 
 def test_sites_of_one_machine_know_what_init_did(binary, tmp_path):

@@ -536,9 +536,9 @@ pub struct AccessArgs {
     /// The token itself. Other users see it in the process list: prefer --token-file.
     #[arg(long, conflicts_with = "token_file")]
     pub token: Option<String>,
-    /// A file with the token. Without --token-file, --token and --dir, the token comes from BEARER_TOKEN,
-    /// BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_u$UID or /tmp/bt_u$UID, in this order; the last two must be owned by the
-    /// user or root and accessible to nobody else.
+    /// A file with the token. Without --token-file, --token and --dir, the token comes from the context, for its servers only,
+    /// or from BEARER_TOKEN, BEARER_TOKEN_FILE, $XDG_RUNTIME_DIR/bt_u$UID or /tmp/bt_u$UID, in this order; the last two must
+    /// be owned by the user or root and accessible to nobody else.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// A hashed directory of CA certificates. Default: that of --dir, X509_CERT_DIR,
