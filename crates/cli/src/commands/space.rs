@@ -304,6 +304,7 @@ mod tests {
                 is_directory: false,
                 size_bytes: None,
                 modified: None,
+                etag: None,
             },
         };
         let tree = RemoteTree {
