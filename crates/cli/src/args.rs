@@ -88,7 +88,11 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start two sites on this machine, move a data set between them, verify it and report the bandwidth.
-    #[command(after_help = "Example:\n  penstock demo --files 100 --size '500 MB'")]
+    #[command(
+        after_help = "Examples:\n  penstock demo --files 100 --size '500 MB'\n  \
+        penstock demo --stay    # the sites keep running, with a job to look at\n\n\
+        Exits with 0 when all files have arrived intact; with --stay, after Ctrl-C or SIGTERM. Stopped before that: 130."
+    )]
     Demo(DemoArgs),
     /// Create a site directory: configuration, private CA, host certificate, token key, admin token.
     #[command(after_help = "Examples:\n  penstock init --dir site\n  \
@@ -182,7 +186,8 @@ pub enum Command {
         penstock explain --dir cern drop 6931bd80-1c9a44f2     # one drop: causes, evidence, what to do\n  \
         penstock explain --records records                     # from records of FTS3, dCache or XRootD\n  \
         penstock explain --dir cern link se1.cern.ch-se2.in2p3.fr\n  \
-        penstock explain --dir cern 0192d3a4-…                 # a job, file by file\n  \
+        penstock explain --dir cern 0192d3a4-…                 # a job: its failures, and why files are queued\n  \
+        penstock explain --dir cern 0192d3a4-… --verbose       # the same with the details of each failure\n  \
         penstock explain --dir cern 4711                       # a transfer, by the number that `find` shows\n  \
         penstock explain --dir cern file https://se1.cern.ch/run42/f7   # the latest transfer of a file\n  \
         penstock explain --dir cern path /run42/f7             # a path of cern's own storage element\n\n\
@@ -576,6 +581,10 @@ pub struct DemoArgs {
     /// Keep the directories of the sites.
     #[arg(long)]
     pub keep: bool,
+    /// Afterwards, keep the sites running until Ctrl-C, with a job to look at: one of its files is missing, and a limit
+    /// delays the others.
+    #[arg(long)]
+    pub stay: bool,
 }
 
 /// Options of `simulate`.

@@ -9,6 +9,7 @@ mod environment;
 mod exit;
 mod output;
 mod site;
+mod stop_signals;
 
 use args::Arguments;
 use clap::FromArgMatches;

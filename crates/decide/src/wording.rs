@@ -39,6 +39,9 @@ pub fn foreign(foreign: Foreign) -> String {
     }
 }
 
+/// What stands between a reason and what the last failure said.
+pub const LAST_FAILURE: &str = "; the last failure: ";
+
 /// Why a transfer waits, as one sentence without a full stop.
 pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
     let text = wait_reason_for_all(reason, now);
@@ -46,7 +49,7 @@ pub fn wait_reason(reason: &WaitReason, now: Timestamp) -> String {
         WaitReason::LinkHalted { last, .. }
         | WaitReason::BackingOff { last, .. }
         | WaitReason::Tape(TapeWait::Failing { last, .. }) => {
-            format!("{text}; the last failure: {last}")
+            format!("{text}{LAST_FAILURE}{last}")
         }
         WaitReason::NoSlot(_)
         | WaitReason::ByShare { .. }

@@ -20,7 +20,7 @@ use crate::node::wire::LeaderMessage;
 use crate::node::{Node, ReportSink};
 use crate::overview::Meters;
 use committing::Committer;
-use notices::{tell, tell_of_kept_source, tell_of_leftover};
+use notices::{tell, tell_of, tell_of_leftover};
 use penstock_clock::wall_clock;
 use penstock_engine::command::{Command, Reply, Submit};
 use penstock_engine::{
@@ -309,6 +309,8 @@ impl Driver {
                             self.hand_over(batch).await;
                             return;
                         }
+                        let (running, seconds) = (self.running.len(), drain_grace.as_secs());
+                        tracing::info!(running, seconds, "stopping: no transfer starts any more, running ones may end in this time");
                         self.feed(Input::Drain, &mut batch);
                         ends_at = Some(tokio::time::Instant::now() + drain_grace);
                     }
@@ -324,6 +326,10 @@ impl Driver {
                     return;
                 }
                 if is_over {
+                    tracing::info!(
+                        running = self.running.len(),
+                        "the time for running transfers is over; they start anew later"
+                    );
                     // The grace is over: agents stop, their attempts are recorded as lost and start anew later.
                     self.node.host.stop_all();
                 }
@@ -529,7 +535,7 @@ impl Driver {
         self.meters.count(&effects);
         for record in &effects.records {
             self.node.metrics.count(record);
-            tell_of_kept_source(record);
+            tell_of(record);
         }
         batch.records.extend(effects.records);
         for action in effects.actions {

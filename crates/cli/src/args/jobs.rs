@@ -165,6 +165,9 @@ pub struct ExplainArgs {
     pub subject: Option<String>,
     /// The name, after one of these words.
     pub name: Option<String>,
+    /// Of a job: show the details of each failure as they were reported, and what to do.
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Which time of which record.
     #[command(flatten)]
     pub record: RecordArgs,

@@ -3,6 +3,7 @@
 
 mod data;
 mod sites;
+mod stay;
 
 use crate::args::{AccessArgs, DemoArgs, ServiceArgs};
 use crate::commands::access::Access;
@@ -13,7 +14,9 @@ use crate::commands::progress::{View, shown, watched};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
+use crate::site::directory::SiteDirectory;
 use crate::site::issuer::{Grant, SiteIssuer};
+use crate::stop_signals::StopSignals;
 use data::DemoData;
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
@@ -31,6 +34,7 @@ use penstock_observe::BandwidthReport;
 use penstock_persistence::journal::SqliteReader;
 use serde::Serialize;
 use sites::{DemoSite, DemoSites};
+use stay::StayReport;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,8 +46,9 @@ const FILES_PER_JOB: usize = 200;
 const PARALLEL: usize = 8;
 /// How often the service is asked for its overview.
 const POLL: Duration = Duration::from_millis(500);
-/// How long the token in the printed address of the live page is valid.
+/// How long the token in the printed address of the live page is valid, and for those who stay.
 const LIVE_TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
+const STAY_TOKEN_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// After a file has arrived its bytes are in a sample, and that in the record.
 const SAMPLED_WITHIN: Duration = Duration::from_millis(1_500);
 
@@ -53,6 +58,39 @@ struct DemoReport {
     report: BandwidthReport,
     verification: Verification,
     directory: Option<PathBuf>,
+    /// What runs on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stay: Option<StayReport>,
+}
+
+/// The live page for somebody with a browser.
+pub struct Live {
+    /// Its address, with a token.
+    pub link: String,
+    lifetime: Duration,
+}
+
+impl Live {
+    fn of(site: &DemoSite, lifetime: Duration) -> Result<Live, CommandError> {
+        let token = SiteIssuer::of(&SiteDirectory::at(&site.directory)?)?.mint(&Grant {
+            subject: "demo".to_owned(),
+            scope: "storage.read:/".to_owned(),
+            audiences: vec![site.service.clone()],
+            groups: Vec::new(),
+            lifetime,
+        })?;
+        Ok(Live {
+            link: format!("{}/live/#token={token}", site.service),
+            lifetime,
+        })
+    }
+
+    fn remark(&self) -> String {
+        format!(
+            "valid for {}; browsers warn, because the CA is private",
+            TimeSpan(self.lifetime)
+        )
+    }
 }
 
 /// `penstock demo`.
@@ -62,29 +100,61 @@ pub async fn run(
     output: Output,
 ) -> Result<(), CommandError> {
     let data = DemoData::choose(&args)?;
-    data::check_space(&environment.temporary, data.total())?;
+    // Those who stay see a part of it copied once more.
+    data::check_space(
+        &environment.temporary,
+        data.total(),
+        if args.stay { 3 } else { 2 },
+    )?;
+    let mut signals = StopSignals::listen()?;
     let mut sites = DemoSites::make(environment, args.keep)?;
     output.say(format_args!("Two sites in {}", sites.directory().display()));
-    let outcome = tokio::select! {
-        outcome = play(&data, &mut sites, environment, output) => outcome,
-        _ = tokio::signal::ctrl_c() => {
+    let shown = tokio::select! {
+        shown = show(&args, &data, &mut sites, environment, output) => shown,
+        () = signals.received() => {
             Err(CommandError::Interrupted("stopped; both sites are shut down".to_owned()))
         }
     };
+    let outcome = match shown {
+        Ok(()) if args.stay => stay::until_stopped(&mut sites, &mut signals).await,
+        shown => shown,
+    };
     sites.stop().await;
-    let (report, verification) = outcome?;
-    let directory = args.keep.then(|| sites.directory().to_owned());
-    let report = DemoReport {
+    outcome
+}
+
+/// Everything up to the report.
+async fn show(
+    args: &DemoArgs,
+    data: &DemoData,
+    sites: &mut DemoSites,
+    environment: &Environment,
+    output: Output,
+) -> Result<(), CommandError> {
+    let lifetime = match args.stay {
+        true => STAY_TOKEN_LIFETIME,
+        false => LIVE_TOKEN_LIFETIME,
+    };
+    let live = Live::of(&sites.north, lifetime)?;
+    let (report, verification) = play(data, sites, &live, environment, output).await?;
+    let mut demo = DemoReport {
         report,
         verification,
-        directory,
+        directory: args.keep.then(|| sites.directory().to_owned()),
+        stay: None,
     };
-    output.conclude(&report, || text(&report), judge(&report))
+    let outcome = judge(&demo);
+    if args.stay && outcome.is_ok() {
+        let prepared = stay::prepare(data, sites, &live, environment, job_options());
+        demo.stay = Some(prepared.await?);
+    }
+    output.conclude(&demo, || text(&demo, &live), outcome)
 }
 
 async fn play(
     data: &DemoData,
     sites: &mut DemoSites,
+    live: &Live,
     environment: &Environment,
     output: Output,
 ) -> Result<(BandwidthReport, Verification), CommandError> {
@@ -93,9 +163,9 @@ async fn play(
         output.say(format_args!("  {:8} {}/", site.name, site.door));
     }
     output.say(format_args!(
-        "  live     {}/live/#token={}   (valid for an hour; browsers warn, because the CA is private)",
-        sites.north.service,
-        live_token(&sites.north)?
+        "  live     {}   ({})",
+        live.link,
+        live.remark()
     ));
     let access = AccessArgs {
         dir: Some(sites.north.directory.clone()),
@@ -123,16 +193,6 @@ async fn play(
     let verification = verify(&remote, data, loaded, &to, output).await?;
     let journal = sites.north.directory.join("state/transfer.sqlite");
     Ok((report(journal, transfers, ended).await?, verification))
-}
-
-fn live_token(site: &DemoSite) -> Result<String, CommandError> {
-    SiteIssuer::of(&crate::site::directory::SiteDirectory::at(&site.directory)?)?.mint(&Grant {
-        subject: "demo".to_owned(),
-        scope: "storage.read:/".to_owned(),
-        audiences: vec![site.service.clone()],
-        groups: Vec::new(),
-        lifetime: LIVE_TOKEN_LIFETIME,
-    })
 }
 
 fn demo_directory(site: &DemoSite) -> Result<Url, CommandError> {
@@ -204,15 +264,7 @@ async fn move_all(
     total: Bytes,
     output: Output,
 ) -> Result<Vec<TransferId>, CommandError> {
-    let options = SubmitOptions {
-        verify: "both",
-        overwrite: false,
-        retries: None,
-        priority: 3,
-        activity: "default".to_owned(),
-        label: Some("penstock demo".to_owned()),
-        tokens: JobTokens::default(),
-    };
+    let options = job_options();
     let mut ids = Vec::new();
     for part in entries.chunks(FILES_PER_JOB) {
         let options = SubmitOptions {
@@ -248,6 +300,18 @@ async fn move_all(
         .flat_map(|job| &job.files)
         .map(|file| TransferId(file.file_id));
     Ok(transfers.collect())
+}
+
+fn job_options() -> SubmitOptions {
+    SubmitOptions {
+        verify: "both",
+        overwrite: false,
+        retries: None,
+        priority: 3,
+        activity: "default".to_owned(),
+        label: Some("penstock demo".to_owned()),
+        tokens: JobTokens::default(),
+    }
 }
 
 async fn follow(service: &TransferService, seen: &Mutex<Totals>) -> std::convert::Infallible {
@@ -329,7 +393,7 @@ fn wait_for_sample(reader: &Arc<dyn JournalReader>, ended: Timestamp) {
     }
 }
 
-fn text(demo: &DemoReport) -> String {
+fn text(demo: &DemoReport, live: &Live) -> String {
     let found = &demo.verification;
     let mut text = format!("\n{}\n", demo.report);
     text += &format!(
@@ -346,6 +410,9 @@ fn text(demo: &DemoReport) -> String {
             "Kept: {0}; penstock serve --dir {0}/north\n",
             directory.display()
         );
+    }
+    if let Some(stay) = &demo.stay {
+        text += &stay.text(live);
     }
     text
 }

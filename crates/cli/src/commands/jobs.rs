@@ -12,7 +12,7 @@ pub mod submit;
 mod totals;
 pub mod wait;
 
-use self::explain::FileGroup;
+use self::explain::job::FileGroup;
 use self::live::{LiveBytes, Moving};
 use self::totals::JobTotals;
 use crate::args::parse_url;
@@ -203,7 +203,7 @@ async fn status_of_one(
     // Of a job of which something moves, reasons are asked for with its files only.
     let asks = with_files || job.job_state == "SUBMITTED" || job.job_state == "STAGING";
     let waiting = match asks && !job.is_terminal() {
-        true => explain::waiting(service, id).await?,
+        true => explain::job::waiting(service, id).await?,
         false => Vec::new(),
     };
     let live = match job.is_terminal() {
@@ -229,7 +229,7 @@ fn status_text(report: &StatusReport) -> String {
         text += &format!("  {}\n", moving.text());
     }
     for group in &report.waiting {
-        text += &format!("  {}\n", group.line());
+        text += &group.text("  ");
     }
     for file in report.files.iter().flatten() {
         let moving = report.live.of_file(file.file_id);

@@ -9,6 +9,7 @@ use crate::commands::jobs::{Intent, connect};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
+use crate::stop_signals::StopSignals;
 use console::Term;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::transfer_api::TransferService;
@@ -101,12 +102,9 @@ async fn watch(
     first: Standing,
     every: Duration,
 ) -> Result<(), CommandError> {
-    let listen =
-        |kind| signal(kind).map_err(|why| CommandError::local("cannot listen for signals", why));
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut hangup = listen(SignalKind::hangup())?;
-    let mut resized = listen(SignalKind::window_change())?;
+    let mut stop = StopSignals::listen()?;
+    let mut resized = signal(SignalKind::window_change())
+        .map_err(|why| CommandError::local("cannot listen for signals", why))?;
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.tick().await;
@@ -124,9 +122,7 @@ async fn watch(
                 Err(why) => trouble = Some(why.to_string()),
             },
             _ = resized.recv() => {}
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
-            _ = hangup.recv() => break,
+            () = stop.received() => break,
         }
     }
     drop(screen);

@@ -45,12 +45,23 @@ pub struct InitReport {
     pub peers: Vec<String>,
     /// What a person should look at.
     pub warnings: Vec<String>,
+    /// What to do next, in this order.
+    pub next: Vec<NextStep>,
+}
+
+/// A command to run after a site was made.
+#[derive(Debug, Serialize)]
+pub struct NextStep {
+    /// What for.
+    pub purpose: &'static str,
+    /// For a shell. Words in capitals are to be replaced.
+    pub command: String,
 }
 
 /// `penstock init`.
 pub fn run(args: &InitArgs, output: Output) -> Result<(), CommandError> {
     let made = create(args)?;
-    output.show(&made, || next_steps(&made, args));
+    output.show(&made, || text(&made, args));
     Ok(())
 }
 
@@ -85,10 +96,13 @@ pub fn create(args: &InitArgs) -> Result<InitReport, CommandError> {
         return Err(why);
     }
     let config = site.config()?;
+    let door = config.door_url().unwrap_or_default();
+    let service = config.service_url().unwrap_or_default();
     Ok(InitReport {
         dir: site.root().display().to_string(),
-        door: config.door_url().unwrap_or_default(),
-        service: config.service_url().unwrap_or_default(),
+        next: next_steps(args, &site, &door, &service),
+        door,
+        service,
         admin_token_file: site.admin_token().display().to_string(),
         certificates: site
             .resolve(&config.trust.certificates)
@@ -405,15 +419,76 @@ fn meet(site: &SiteDirectory, peers: &[Peer]) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn next_steps(made: &InitReport, args: &InitArgs) -> String {
+fn next_steps(args: &InitArgs, site: &SiteDirectory, door: &str, service: &str) -> Vec<NextStep> {
     let dir = args.dir.display();
+    let step = |purpose, command| NextStep { purpose, command };
+    vec![
+        step(
+            "check the configuration, keys, certificates and ports",
+            format!("penstock check --dir {dir}"),
+        ),
+        step(
+            "run the site; it prints its addresses, then 'ready'",
+            format!("penstock serve --dir {dir}"),
+        ),
+        step(
+            "store a file",
+            format!("penstock copy --dir {dir} FILE {door}/data/FILE"),
+        ),
+        step(
+            "list files",
+            format!("penstock ls --dir {dir} -l {door}/data/"),
+        ),
+        step(
+            "trust another site, to exchange data with it",
+            format!("penstock trust add --dir {dir} https://OTHER:8443"),
+        ),
+        step(
+            "have the transfer service copy a file to it",
+            format!("penstock submit --dir {dir} {door}/data/FILE https://OTHER:8443/data/FILE"),
+        ),
+        step(
+            "see why files of this job are queued or failed",
+            format!("penstock explain --dir {dir} JOB"),
+        ),
+        step(
+            "watch all transfers in a terminal",
+            format!("penstock top --dir {dir}"),
+        ),
+        step(
+            "watch them in a browser: prints the address of the live page, with a token for an hour",
+            format!("echo \"{service}/live/#token=$(penstock token --dir {dir})\""),
+        ),
+        step(
+            "let gfal2, xrdcp, curl and the fts3 client trust the site",
+            format!(
+                "export X509_CERT_DIR={}",
+                site.root().join("certificates").display()
+            ),
+        ),
+        step(
+            "get a token for them",
+            format!("penstock token --dir {dir} --scope 'storage.read:/ storage.modify:/'"),
+        ),
+        step(
+            "renew the administrator's token, admin.token, within 30 days",
+            format!("penstock token --admin --dir {dir}"),
+        ),
+        step(
+            "back up the databases and the configuration",
+            format!("penstock backup --dir {dir} --to BACKUP"),
+        ),
+    ]
+}
+
+fn text(made: &InitReport, args: &InitArgs) -> String {
     let mut text = format!(
-        "Created the site '{}' in {}\n\nNext:\n  penstock serve --dir {dir}\n\
-         \x20 penstock copy --dir {dir} FILE {}/\n  penstock ls --dir {dir} -l {}/\n\
-         \x20 export X509_CERT_DIR={}     # for gfal2, xrdcp, curl, the fts3 client\n\
-         \x20 penstock token --dir {dir} --scope 'storage.read:/ storage.modify:/'\n",
-        made.name, made.dir, made.door, made.door, made.certificates
+        "Created the site '{}' in {}\n\nNext:\n",
+        made.name, made.dir
     );
+    for step in &made.next {
+        text += &format!("  # {}\n  {}\n", step.purpose, step.command);
+    }
     for peer in &args.peers {
         text += &format!(
             "\nThis site and the one in {0} now trust each other: tokens of each site's issuer may read and write \

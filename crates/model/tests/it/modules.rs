@@ -155,9 +155,10 @@ const OF_THE_TICKET: [&str; 4] = [
 ];
 
 /// The same, of the one binary and of its two folders.
-const CLI: [&str; 7] = [
+const CLI: [&str; 8] = [
     "environment",
     "exit",
+    "stop_signals",
     "output",
     "args",
     "contexts",

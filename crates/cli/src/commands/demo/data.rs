@@ -105,16 +105,17 @@ impl DemoData {
     }
 }
 
-/// Refuses to fill the disk: each site keeps a copy of the data.
-pub fn check_space(temporary: &Path, data: Bytes) -> Result<(), CommandError> {
+/// Refuses to fill the disk: the sites keep so many copies of the data.
+pub fn check_space(temporary: &Path, data: Bytes, copies: u64) -> Result<(), CommandError> {
     let space = rustix::fs::statvfs(temporary)
         .map_err(|why| CommandError::local(temporary.display(), why))?;
     let free = space.f_bavail.saturating_mul(space.f_frsize);
-    let needed = data.0.saturating_mul(2).saturating_add(SPACE_MARGIN);
+    let needed = data.0.saturating_mul(copies);
+    let needed = needed.saturating_add(SPACE_MARGIN);
     match free >= needed {
         true => Ok(()),
         false => Err(CommandError::Local(format!(
-            "{} has {} free, but two copies of {data} need {}; give a smaller --size, \
+            "{} has {} free, but {copies} copies of {data} need {}; give a smaller --size, \
              or set TMPDIR to a larger disk",
             temporary.display(),
             Bytes(free),

@@ -16,6 +16,8 @@ use tokio::process::{Child, Command};
 
 /// How long a site may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long its running transfers may go on then.
+const DRAIN: &str = "3s";
 /// How long it may take to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often free ports are looked for.
@@ -85,6 +87,14 @@ impl DemoSites {
         self.south.start().await
     }
 
+    /// Returns when one has ended by itself, with what to tell of it.
+    pub async fn one_ended(&mut self) -> String {
+        tokio::select! {
+            () = self.north.ended() => self.north.end_told(),
+            () = self.south.ended() => self.south.end_told(),
+        }
+    }
+
     /// Ends both; their directories go with this value unless they are kept.
     pub async fn stop(&mut self) {
         tokio::join!(self.north.stop(), self.south.stop());
@@ -117,6 +127,29 @@ impl DemoSite {
         })
     }
 
+    /// As FTS names its storage element: without a port.
+    pub fn storage_id(&self) -> &str {
+        self.door
+            .rsplit_once(':')
+            .map_or(&self.door, |(host, _)| host)
+    }
+
+    /// Returns when its process has ended.
+    async fn ended(&mut self) {
+        match &mut self.process {
+            Some(process) => drop(process.wait().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn end_told(&self) -> String {
+        format!(
+            "the {} site ended unexpectedly:\n{}",
+            self.name,
+            self.last_words()
+        )
+    }
+
     fn log(&self) -> PathBuf {
         self.directory.join("serve.log")
     }
@@ -128,8 +161,10 @@ impl DemoSite {
         let binary = std::env::current_exe().map_err(|why| failed(&why))?;
         let log = std::fs::File::create(self.log()).map_err(|why| failed(&why))?;
         let mut process = Command::new(binary)
-            .args(["serve", "--log", "info", "--dir"])
+            .args(["serve", "--log", "info", "--drain", DRAIN, "--dir"])
             .arg(&self.directory)
+            // Ctrl-C is for the demo, which then ends its sites.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

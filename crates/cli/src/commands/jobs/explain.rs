@@ -1,10 +1,10 @@
 //! `penstock explain`: why rates fell, why each file of a job waits or failed, or the story of one transfer or path. The service
-//! words the reasons; here they are grouped.
+//! words the reasons.
 
+pub mod job;
 mod path;
 mod rates;
 
-use super::live::{LiveBytes, Moving};
 use super::{Intent, connect};
 use crate::args::ExplainArgs;
 use crate::args::population::NamedPopulation;
@@ -12,147 +12,8 @@ use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_decide::explain::RateChangeId;
-use penstock_field_tools::remote_error::RemoteError;
-use penstock_field_tools::transfer_api::TransferService;
 use penstock_model::NamespacePath;
-use penstock_model::failure_text::without_particulars;
 use penstock_model::text::one_line;
-use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
-use std::collections::HashMap;
-
-#[derive(Debug, Deserialize)]
-struct Explanation {
-    lines: Vec<String>,
-    files: Vec<ExplainedFile>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ExplainedFile {
-    file_id: u64,
-    /// Services of an earlier version tell none.
-    #[serde(default)]
-    state: String,
-    source: String,
-    destination: String,
-    text: String,
-    waiting: Option<serde_json::Value>,
-    problem: Option<FileProblem>,
-}
-
-/// Why a file failed; the rest is in the text.
-#[derive(Debug, Deserialize)]
-struct FileProblem {
-    code: String,
-}
-
-/// Files of one job that wait or ended for one reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FileGroup {
-    /// How many.
-    pub files: u64,
-    pub state: String,
-    /// The code of the failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
-    /// One of them.
-    pub example_file_id: u64,
-    pub example_source: String,
-    pub example_destination: String,
-    /// The reason, with the numbers of the example.
-    pub text: String,
-}
-
-impl FileGroup {
-    fn of(file: &ExplainedFile) -> FileGroup {
-        FileGroup {
-            files: 0,
-            state: file.state.clone(),
-            code: file.problem.as_ref().map(|problem| problem.code.clone()),
-            example_file_id: file.file_id,
-            example_source: file.source.clone(),
-            example_destination: file.destination.clone(),
-            text: file.text.clone(),
-        }
-    }
-
-    /// Failures first, what needs no look last.
-    fn rank(&self) -> u8 {
-        match self.state.as_str() {
-            "FAILED" => 0,
-            "CANCELED" => 1,
-            "ACTIVE" => 3,
-            "NOT_USED" => 4,
-            "FINISHED" => 5,
-            _ => 2,
-        }
-    }
-
-    /// For people.
-    pub fn line(&self) -> String {
-        let example = format!(
-            "{} {} -> {}",
-            self.example_file_id,
-            one_line(&self.example_source),
-            one_line(&self.example_destination)
-        );
-        let which = match self.files {
-            1 => format!("1 file, {example}"),
-            many => format!("{many} files, for example {example}"),
-        };
-        let code = self.code.as_ref();
-        let code = code.map_or_else(String::new, |code| format!(" [{}]", one_line(code)));
-        format!("{which}: {}{code}", one_line(&self.text))
-    }
-}
-
-/// Files with one reason together: numbers and names in it differ from file to file.
-fn grouped<'a>(files: impl IntoIterator<Item = &'a ExplainedFile>) -> Vec<FileGroup> {
-    let mut places: HashMap<(&str, Option<&str>, String), usize> = HashMap::new();
-    let mut groups: Vec<FileGroup> = Vec::new();
-    for file in files {
-        let code = file.problem.as_ref().map(|problem| &*problem.code);
-        let reason = (&*file.state, code, without_amounts(&file.text));
-        let place = *places.entry(reason).or_insert(groups.len());
-        if place == groups.len() {
-            groups.push(FileGroup::of(file));
-        }
-        groups[place].files += 1;
-    }
-    // The sort is stable: of equal ones, the first of the submission stays first.
-    groups.sort_by_key(|group| (group.rank(), Reverse(group.files)));
-    groups
-}
-
-/// A reason without what differs from file to file: names, numbers, and the units that go with them.
-fn without_amounts(text: &str) -> String {
-    let text = without_particulars(text);
-    let words = text
-        .split(' ')
-        .map(|word| match word.trim_end_matches([',', ';', ')']) {
-            "#.#" => "#",
-            "kB" | "MB" | "GB" | "TB" | "PB" => "B",
-            "kB/s" | "MB/s" | "GB/s" | "TB/s" | "PB/s" => "B/s",
-            word => word,
-        });
-    words.collect::<Vec<_>>().join(" ")
-}
-
-/// Why files of a job wait, as far as the service can tell.
-pub async fn waiting(service: &TransferService, id: &str) -> Result<Vec<FileGroup>, CommandError> {
-    let answer = match service.explain(id).await {
-        // Only a service of ours knows this question.
-        Err(RemoteError::NotFound { .. }) => return Ok(Vec::new()),
-        other => read(other?)?,
-    };
-    Ok(grouped(
-        answer.files.iter().filter(|file| file.waiting.is_some()),
-    ))
-}
-
-fn read(answer: serde_json::Value) -> Result<Explanation, CommandError> {
-    serde_json::from_value(answer).map_err(CommandError::unreadable_answer)
-}
 
 /// What is to be explained.
 #[derive(Debug, PartialEq, Eq)]
@@ -178,6 +39,9 @@ pub async fn run(
     output: Output,
 ) -> Result<(), CommandError> {
     let subject = subject(&args)?;
+    if args.verbose && !matches!(subject, Subject::Job(_)) {
+        return Err(CommandError::Usage("--verbose applies to jobs only".into()));
+    }
     match &subject {
         Subject::Rates(_) | Subject::Drop(_) => {}
         Subject::Transfer(_) | Subject::Job(_) | Subject::File(_) => {
@@ -211,7 +75,7 @@ pub async fn run(
             let service = connect(&args.record.service, Intent::Manage, environment)?;
             super::find::show_story(&service.story(number).await?, output)
         }
-        Subject::Job(id) => job(&args, &id, environment, output).await,
+        Subject::Job(id) => job::tell(&args, &id, environment, output).await,
         Subject::File(address) => {
             let service = connect(&args.record.service, Intent::Manage, environment)?;
             let number = super::find::latest_of(&service, &address).await?;
@@ -281,53 +145,11 @@ fn path_subject(args: &ExplainArgs, name: &str) -> Result<Subject, CommandError>
     Ok(path.map_or_else(|| Subject::File(name.to_owned()), Subject::Path))
 }
 
-async fn job(
-    args: &ExplainArgs,
-    id: &str,
-    environment: &Environment,
-    output: Output,
-) -> Result<(), CommandError> {
-    let service = connect(&args.record.service, Intent::Manage, environment)?;
-    let mut answer = match service.explain(id).await {
-        // A service without this question says 404 too, but knows the job.
-        Err(RemoteError::NotFound { .. }) if service.job(id).await.is_ok() => {
-            return Err(CommandError::Usage(
-                "this service cannot explain its jobs; see `penstock status --files`".to_owned(),
-            ));
-        }
-        other => other?,
-    };
-    let explanation = read(answer.clone())?;
-    let live = LiveBytes::of(&service, &[id.to_owned()]).await;
-    let moving = live.of_job(id);
-    if let (Some(moving), Some(object)) = (&moving, answer.as_object_mut()) {
-        object.insert("moving".to_owned(), serde_json::json!(moving));
-    }
-    output.show(&answer, || text(&explanation, moving.as_ref()));
-    Ok(())
-}
-
-fn text(explanation: &Explanation, moving: Option<&Moving>) -> String {
-    let mut text: String = explanation
-        .lines
-        .iter()
-        .map(|line| format!("{}\n", one_line(line)))
-        .collect();
-    if let Some(moving) = moving {
-        text += &format!("{}\n", moving.text());
-    }
-    for group in grouped(&explanation.files) {
-        text += &format!("{}\n", group.line());
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::args::{Arguments, Command};
     use clap::Parser;
-    use penstock_model::TimeSpan;
 
     fn told(line: &str) -> Result<Subject, String> {
         let words = ["penstock", "explain"].into_iter().chain(line.split(' '));
@@ -376,53 +198,5 @@ mod tests {
             let refused = told(line).expect_err(line);
             assert!(refused.contains(part), "{line}: {refused}");
         }
-    }
-
-    #[test]
-    fn files_with_one_reason_are_told_together_and_failures_first() {
-        let file = |file_id: u64, state: &str, text: String, code: Option<&str>| ExplainedFile {
-            file_id,
-            state: state.into(),
-            source: format!("https://a/{file_id}"),
-            destination: format!("https://b/{file_id}"),
-            text,
-            waiting: None,
-            problem: code.map(|code| FileProblem { code: code.into() }),
-        };
-        let waits = |id: u64| {
-            let wait = TimeSpan::of_seconds(id * id * 3);
-            let text = format!("waits: it failed once; retry in {wait}");
-            file(id, "SUBMITTED", text, None)
-        };
-        let lost = |id: u64, code| {
-            let text = format!("failed after 3 attempts: SOURCE [5] https://a/{id} answered 503");
-            file(id, "FAILED", text, Some(code))
-        };
-        let mut files: Vec<ExplainedFile> = (1..=7).map(waits).collect();
-        files.insert(
-            1,
-            file(9, "FINISHED", "arrived: 7 B in 1.00 s, pull".into(), None),
-        );
-        let large = "arrived: 7.1 GB in 2 min 5 s, pull";
-        files.push(file(10, "FINISHED", large.into(), None));
-        files.extend([
-            lost(11, "path-not-found"),
-            lost(12, "pool-offline"),
-            lost(13, "pool-offline"),
-        ]);
-        let explanation = Explanation {
-            lines: vec!["job x is ACTIVE: 12 files".into()],
-            files,
-        };
-        assert_eq!(
-            text(&explanation, None),
-            "job x is ACTIVE: 12 files\n\
-             2 files, for example 12 https://a/12 -> https://b/12: failed after 3 attempts: SOURCE [5] https://a/12 \
-             answered 503 [pool-offline]\n\
-             1 file, 11 https://a/11 -> https://b/11: failed after 3 attempts: SOURCE [5] https://a/11 answered 503 \
-             [path-not-found]\n\
-             7 files, for example 1 https://a/1 -> https://b/1: waits: it failed once; retry in 3 s\n\
-             2 files, for example 9 https://a/9 -> https://b/9: arrived: 7 B in 1.00 s, pull\n"
-        );
     }
 }
