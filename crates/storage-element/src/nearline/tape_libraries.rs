@@ -17,8 +17,8 @@ pub(super) use care::CareNews;
 pub(crate) use care::UnreadableStatus;
 pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
-pub(crate) use library_status::LibrariesStatus;
-use library_status::{DriveActivity, Times};
+use library_status::Times;
+pub(crate) use library_status::{DriveActivity, LibrariesStatus};
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
@@ -87,8 +87,9 @@ pub(super) struct TapeLibraries {
     activities: BTreeMap<DriveName, (DriveActivity, i64)>,
     /// Since when each is open, in the time of the libraries.
     incidents: BTreeMap<TapeIncident, i64>,
-    /// Tapes that were mounted to read from.
+    /// Tapes that were mounted to read from, and to be written to.
     read_mounts: u64,
+    write_mounts: u64,
     /// What drives read over before files that they bring to disk, where it is something.
     over_bytes: BTreeMap<FileId, u64>,
     care: Care,
@@ -178,7 +179,10 @@ impl TapeLibraries {
                     orders.push(LibraryTask::Bring(recall, EntryId(file.0)));
                 }
                 Effect::Mount { ref purpose, .. } => {
-                    self.read_mounts += u64::from(!purpose.is_archive());
+                    match purpose.is_archive() {
+                        true => self.write_mounts += 1,
+                        false => self.read_mounts += 1,
+                    }
                     orders.push(LibraryTask::Begin(effect));
                 }
                 Effect::AskOrder { .. }
