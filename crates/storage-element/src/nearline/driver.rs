@@ -350,11 +350,11 @@ impl<S: TapeSystem> Driver<S> {
                     .await;
             }
             TapeOutcome::Later(file) => self.ask_later(file),
-            TapeOutcome::NoRoom(files) => {
+            TapeOutcome::NoRoom { files, lack } => {
                 for (file, size) in &files {
                     self.retries.add(*file, Some((*size, false)));
                 }
-                self.wait_for_room(&files).await;
+                self.wait_for_room(&files, lack).await;
             }
             TapeOutcome::RemovalsEnded(uris) => {
                 self.must(NearlineChange::ForgetRemovals(uris)).await;

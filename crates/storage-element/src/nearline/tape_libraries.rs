@@ -22,7 +22,9 @@ pub(crate) use library_status::{DriveActivity, LibrariesStatus};
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
-use super::driver_task::{Forecast, LocalError, RecallEnd, TapeGet, TapeOutcome, TapePut};
+use super::driver_task::{
+    Forecast, LocalError, RecallEnd, RoomLack, TapeGet, TapeOutcome, TapePut,
+};
 use super::tape_system::{TapeSystem, TaskOf};
 use super::wording::{COPY_NOT_UNDERSTOOD, library_incident, log_begin, log_end};
 use crate::clock::BelievedClock;
@@ -341,9 +343,8 @@ impl TapeLibraries {
         }
     }
 
-    /// There was no room for a file of this size. Users' files as large, or larger, that no drive reads are not tried one after the other
-    /// in vain.
-    fn put_off(&mut self, size_bytes: u64) -> Vec<LibraryTask> {
+    /// No pool took a file of this size. Users' files as large, or larger, that no drive reads are not tried one after the other in vain.
+    fn put_off(&mut self, size_bytes: u64, lack: RoomLack) -> Vec<LibraryTask> {
         let recalls = self.engine.live().recalls.iter();
         let waiting = recalls.filter_map(|(file, entry)| {
             let is_asked = entry.askers.contains_key(&RequestKind::Get.of_file(*file));
@@ -354,9 +355,10 @@ impl TapeLibraries {
         if waiting.is_empty() {
             return Vec::new();
         }
-        let files: Vec<EntryId> = waiting.iter().map(|(file, _)| *file).collect();
-        let mut orders = self.cancel_gets(&files);
-        orders.push(LibraryTask::Tell(TapeOutcome::NoRoom(waiting)));
+        let ids: Vec<EntryId> = waiting.iter().map(|(file, _)| *file).collect();
+        let mut orders = self.cancel_gets(&ids);
+        let files = waiting;
+        orders.push(LibraryTask::Tell(TapeOutcome::NoRoom { files, lack }));
         orders
     }
 
@@ -645,10 +647,10 @@ impl TapeSystem for TapeLibraries {
         self.over_bytes.remove(&file);
         self.disk.forget(file);
         let mut orders = Vec::new();
-        if let (RecallEnd::NotTaken(LocalError::NoRoom), Some(Effect::Read { size_bytes, .. })) =
-            (&end, read)
+        if let RecallEnd::NotTaken(LocalError::NoRoom(lack)) = &end
+            && let Some(Effect::Read { size_bytes, .. }) = read
         {
-            orders = self.put_off(size_bytes);
+            orders = self.put_off(size_bytes, *lack);
         }
         let report = match end {
             RecallEnd::Brought => DriveReport::FileRead(file),
