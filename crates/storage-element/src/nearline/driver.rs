@@ -5,6 +5,7 @@ mod archiving;
 mod asking;
 mod away_pools;
 mod bringing;
+mod damaged_copies;
 mod data_sets;
 mod forecasts;
 mod metering;
@@ -344,6 +345,12 @@ impl<S: TapeSystem> Driver<S> {
                 if is_brought {
                     self.let_go(file).await;
                 }
+            }
+            TapeOutcome::DiskCopyDamaged(file) => self.lose_damaged_copy(file).await,
+            TapeOutcome::LostInTrash { file, uris } => {
+                let at = self.now();
+                self.must(NearlineChange::LoseCopiesInTrash { file, uris, at })
+                    .await;
             }
             TapeOutcome::NotRecalled { file, error } => {
                 self.fail_recall(file, ProblemCode::TapeFailed, &error)

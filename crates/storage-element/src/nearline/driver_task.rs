@@ -85,6 +85,10 @@ pub(super) enum TapeOutcome {
         /// It was on tape only before, and was brought for that.
         is_brought: bool,
     },
+    /// Its copy on disk is not the file, or nobody can read it, and one on tape is good: that one is brought.
+    DiskCopyDamaged(EntryId),
+    /// A file of the trash had these copies, on a tape that is lost.
+    LostInTrash { file: EntryId, uris: Vec<String> },
     /// It will not be brought, for what users are told.
     NotRecalled { file: EntryId, error: String },
     /// Nothing was done for it now: it is asked for again after a pause.
