@@ -28,7 +28,7 @@ use crate::nearline_inbox::{NearlineInbox, NearlineMail, NearlineMessage};
 use crate::open_error::OpenError;
 use crate::reaper::{Pools, ReaperHandle};
 use crate::tape_counts::TapeCounts;
-use crate::tape_meter::TapeMeter;
+use crate::tape_meter::{MeterReading, TapeMeter};
 use crate::timed_join::end_thread;
 use parking_lot::Mutex;
 use penstock_model::{Timestamp, UserName};
@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-pub(crate) use tape_libraries::{LibrariesStatus, LiveBytes};
+pub(crate) use tape_libraries::{DriveActivity, LibrariesStatus, LiveBytes};
 use tokio::sync::Semaphore;
 
 /// Threads for looks at disks.
@@ -76,7 +76,20 @@ pub(crate) struct NearlineStatus {
     pub expected: Arc<BTreeMap<EntryId, Timestamp>>,
 }
 
-/// One of them.
+/// What a monitor is told of the tape system.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TapeFigures {
+    pub counts: TapeCounts,
+    /// How many drives are in which state; `None`: an HSM does not tell.
+    pub drives: Option<BTreeMap<DriveActivity, u64>>,
+    /// Open incidents by their codes.
+    pub incidents: BTreeMap<&'static str, u64>,
+    pub meter: MeterReading,
+    /// What files that are on tape, or are to be put there, take on disk, as it was counted last.
+    pub disk_bytes: u64,
+}
+
+/// What a person should look at.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct NearlineIncident {
     pub code: &'static str,
@@ -97,6 +110,7 @@ pub(crate) struct Nearline {
     /// As it was counted last.
     tape_bytes_on_disk: Arc<AtomicU64>,
     pools: Pools,
+    meter: Arc<TapeMeter>,
     status: Arc<Mutex<NearlineStatus>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -230,7 +244,7 @@ impl Nearline {
         mail: NearlineMail,
     ) -> Result<Nearline, OpenError> {
         let status = Arc::new(Mutex::new(NearlineStatus::default()));
-        let pools = context.pools.clone();
+        let (pools, meter) = (context.pools.clone(), Arc::clone(&context.meter));
         let watch = watch_buffer(config.buffer_directory.clone(), Arc::clone(&context.meter));
         let tape_bytes_on_disk = Arc::new(AtomicU64::new(0));
         let count = count_tape_bytes(
@@ -264,6 +278,7 @@ impl Nearline {
             metrics: MetricsCache::default(),
             tape_bytes_on_disk,
             pools,
+            meter,
             status,
             thread: Mutex::new(Some(thread)),
         })
@@ -276,6 +291,29 @@ impl Nearline {
 
     pub(crate) fn status(&self) -> NearlineStatus {
         self.status.lock().clone()
+    }
+
+    /// What a monitor is told, summed up so that it costs the same whatever waits.
+    pub(crate) fn figures(&self) -> TapeFigures {
+        let status = self.status.lock();
+        let mut incidents: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for incident in &status.incidents {
+            *incidents.entry(incident.code).or_default() += 1;
+        }
+        let drives = status.libraries.as_ref().map(|libraries| {
+            let mut drives: BTreeMap<DriveActivity, u64> = BTreeMap::new();
+            for drive in &libraries.drives {
+                *drives.entry(drive.state).or_default() += 1;
+            }
+            drives
+        });
+        TapeFigures {
+            counts: status.counts,
+            drives,
+            incidents,
+            meter: self.meter.read(),
+            disk_bytes: self.tape_bytes_on_disk.load(Ordering::Relaxed),
+        }
     }
 
     /// Its thread runs.

@@ -4,6 +4,7 @@ mod exposition;
 mod finish_upload;
 mod locking;
 mod pool_side;
+mod tape_exposition;
 
 use crate::claims::Claims;
 use crate::clock::BelievedClock;

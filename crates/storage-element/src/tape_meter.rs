@@ -1,10 +1,11 @@
-//! What the tape part does, counted by whoever drives it and taken once a second by the sampler of the pools.
+//! What the tape part does, counted by whoever drives it, taken once a second by the sampler of the pools, and told to monitors.
 //!
 //! It knows neither the HSM nor drives: a back end tells what it can, and leaves the rest unknown.
 
 use crate::tape_counts::TapeCounts;
 use parking_lot::Mutex;
 use penstock_model::{TapeSample, Timestamp};
+use penstock_tape::amount::TapeAmount;
 
 /// What is so now, in the terms of any back end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,6 +21,25 @@ pub(crate) struct MeterState {
     pub write_cycle_seconds: Option<u64>,
     /// Tapes that were mounted to read from, since the start. `None`: the back end does not see drives.
     pub mounts: Option<u64>,
+    /// The same, to be written to.
+    pub write_mounts: Option<u64>,
+}
+
+/// What was moved since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct MovedTotals {
+    pub written: TapeAmount,
+    pub recalled: TapeAmount,
+}
+
+/// What a monitor is told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct MeterReading {
+    pub moved: MovedTotals,
+    pub read_mounts: Option<u64>,
+    pub write_mounts: Option<u64>,
+    /// Of the buffer of an HSM, as far as it is known.
+    pub buffer_used_permille: Option<u64>,
 }
 
 impl MeterState {
@@ -44,6 +64,7 @@ struct Metered {
     buffer_used_permille: Option<u64>,
     /// Mounts until the last look.
     mounts: u64,
+    moved: MovedTotals,
 }
 
 /// The meter.
@@ -61,7 +82,9 @@ impl TapeMeter {
 
     /// A file of so many bytes came to be on tape, safely.
     pub(crate) fn written(&self, bytes: u64) {
-        let counted = &mut self.0.lock().counted;
+        let mut metered = self.0.lock();
+        metered.moved.written.add(bytes);
+        let counted = &mut metered.counted;
         counted.written_files += 1;
         counted.written_bytes = counted.written_bytes.saturating_add(bytes);
     }
@@ -69,7 +92,9 @@ impl TapeMeter {
     /// A file of so many bytes came back from tape, for which a drive read so many. Both count at the same time, so that what is
     /// just being read is no excess.
     pub(crate) fn recalled(&self, bytes: u64, read_bytes: u64) {
-        let counted = &mut self.0.lock().counted;
+        let mut metered = self.0.lock();
+        metered.moved.recalled.add(bytes);
+        let counted = &mut metered.counted;
         counted.recalled_files += 1;
         counted.recalled_bytes = counted.recalled_bytes.saturating_add(bytes);
         let read = counted.read_bytes.unwrap_or(0);
@@ -81,6 +106,17 @@ impl TapeMeter {
         let counted = &mut self.0.lock().counted;
         counted.recalls_started += 1;
         counted.recall_wait_ms = counted.recall_wait_ms.saturating_add(waited_ms);
+    }
+
+    /// Since the start, and now. Takes nothing from the next look.
+    pub(crate) fn read(&self) -> MeterReading {
+        let metered = self.0.lock();
+        MeterReading {
+            moved: metered.moved,
+            read_mounts: metered.state.and_then(|state| state.mounts),
+            write_mounts: metered.state.and_then(|state| state.write_mounts),
+            buffer_used_permille: metered.buffer_used_permille,
+        }
     }
 
     /// All of it since the last look. `None`: nobody has told anything yet.
@@ -130,6 +166,9 @@ mod tests {
         assert_eq!((first.mounts, first.read_bytes), (None, None));
         let second = meter.look(Timestamp(6_000)).expect("a look");
         assert_eq!((second.written_bytes, second.unwritten_bytes), (0, 7));
+        let moved = meter.read().moved;
+        assert_eq!((moved.written.bytes, moved.recalled.bytes), (5, 3));
+        assert_eq!((moved.written.files, moved.recalled.files), (1, 1));
     }
 
     #[test]

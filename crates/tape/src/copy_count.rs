@@ -4,7 +4,7 @@
 //! which takes its place.
 
 use crate::live_set::LiveSet;
-use crate::request::{FileId, LibraryName, TapeCopy};
+use crate::request::{FileId, LibraryName, TapeCopy, TapeName};
 use crate::tape_care::UnreadableCopy;
 use std::collections::BTreeSet;
 
@@ -73,14 +73,9 @@ pub fn copy_need(known: &[KnownCopy], wanted: u32, is_on_disk: bool) -> CopyNeed
 }
 
 impl LiveSet {
-    /// Whether a copy of a file counts. One on a tape that is out of use does so for `wait_ns`; one on a tape that nobody knows does
-    /// not.
-    pub fn copy_state(
-        &self,
-        file: FileId,
-        copy: &TapeCopy,
-        (now_ns, wait_ns): (i64, i64),
-    ) -> CopyState {
+    /// Whether a copy of a file counts. `times` are those of [`LiveSet::is_lost`]: now, and how long one on a tape that is out of use
+    /// does. One on a tape that nobody knows does not.
+    pub fn copy_state(&self, file: FileId, copy: &TapeCopy, times: (i64, i64)) -> CopyState {
         let is_this = |unreadable: &&UnreadableCopy| {
             unreadable.tape == copy.tape && unreadable.begin_bytes == copy.begin_bytes
         };
@@ -90,16 +85,19 @@ impl LiveSet {
         if self.is_readable(&copy.tape) {
             return CopyState::Good;
         }
-        if !self.tapes.contains_key(&copy.tape) {
-            return CopyState::Lost;
+        let is_known = self.tapes.contains_key(&copy.tape);
+        match is_known && !self.is_lost(&copy.tape, times) {
+            true => CopyState::Away,
+            false => CopyState::Lost,
         }
-        let care = self.care.get(&copy.tape);
+    }
+
+    /// Whether a tape has been out of use for so long that its copies count no more.
+    pub fn is_lost(&self, tape: &TapeName, (now_ns, wait_ns): (i64, i64)) -> bool {
+        let care = self.care.get(tape);
         let since_ns = care.and_then(|care| care.out_of_use_ns);
         let is_over = since_ns.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(wait_ns));
-        match is_over {
-            true => CopyState::Lost,
-            false => CopyState::Away,
-        }
+        is_over && !self.is_readable(tape)
     }
 }
 
@@ -107,7 +105,6 @@ impl LiveSet {
 mod tests {
     use super::*;
     use crate::record::{Record, Tape, TapeState};
-    use crate::request::TapeName;
     use crate::tape_care::CareStep;
 
     fn copy(tape: &str) -> TapeCopy {

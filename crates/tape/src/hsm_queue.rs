@@ -56,6 +56,8 @@ pub enum HsmInput {
     },
     /// An operator wants what waits for its next try to be tried now.
     RetryNow(Vec<HsmTarget>),
+    /// A pool has taken the file of a get, before its command runs.
+    RoomFound(HsmCommandId),
     /// Bytes of its file since the command began.
     Progressed {
         command: HsmCommandId,
@@ -273,10 +275,8 @@ impl HsmQueue {
                     }
                 }
             }
-            HsmInput::Progressed { command, bytes } => {
-                self.found_room(command);
-                self.progress.moved(now_ns, command, bytes);
-            }
+            HsmInput::RoomFound(command) => self.found_room(command),
+            HsmInput::Progressed { command, bytes } => self.progress.moved(now_ns, command, bytes),
             HsmInput::Ended { command, end } => self.ended(now_ns, command, end, out),
             HsmInput::Tick => {}
         }

@@ -27,10 +27,30 @@ pub struct LiveFile {
     pub is_packed: bool,
     /// What it should lie beside from now on.
     pub data_set: Option<DataSet>,
-    /// It has a copy on disk, which is compared before it is used.
-    pub is_on_disk: bool,
-    /// That copy cannot be read: others are tried before it, and the new place may be on the same tape.
+    pub disk: DiskCopy,
+    /// The copy in whose place the new one comes cannot be read: others are tried before it, and the new place may be on the same tape.
     pub is_unreadable: bool,
+}
+
+/// The copy of a file on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskCopy {
+    /// There is none.
+    Absent,
+    /// It is compared before it is used.
+    Present,
+    /// It is not the file: one is brought from tape in its place.
+    Damaged,
+}
+
+/// What a comparison of the copy on disk with what is known of the file has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskComparison {
+    Same,
+    /// It is not the file, or nobody can read it.
+    Differs,
+    /// It could not be compared now.
+    Unknown,
 }
 
 /// What a request does for a file that is moved.
@@ -54,6 +74,8 @@ pub enum RepackOrder {
 pub enum RepackStep {
     /// It is on disk, and to be archived.
     OnDisk(FileId),
+    /// Its copy on disk counts no more, since one comes from tape.
+    Damaged(FileId),
     /// It is safe at its new place: the namespace is to be told, then the old one is dead.
     Written {
         file: FileId,
@@ -138,13 +160,16 @@ impl Repack {
                 self.waiting.push_front(file);
                 break;
             }
-            if file.is_on_disk {
-                orders.push(RepackOrder::CompareDisk(file.file));
-                self.comparing.insert(file.file, file);
-            } else {
-                let request = number(MoveWork::Read, file.file);
-                orders.push(RepackOrder::Recall(self.recall_of(request, &file)));
-                self.reading.insert(request, file);
+            match file.disk {
+                DiskCopy::Present => {
+                    orders.push(RepackOrder::CompareDisk(file.file));
+                    self.comparing.insert(file.file, file);
+                }
+                DiskCopy::Absent | DiskCopy::Damaged => {
+                    let request = number(MoveWork::Read, file.file);
+                    orders.push(RepackOrder::Recall(self.recall_of(request, &file)));
+                    self.reading.insert(request, file);
+                }
             }
         }
         orders
@@ -184,15 +209,26 @@ impl Repack {
         }
     }
 
-    /// Takes the end of a comparison; `None` when it is none of these files'.
-    pub fn compared(&mut self, file: FileId, is_same: bool) -> Option<RepackStep> {
+    /// Takes the end of a comparison; `None` when it is none of these files'. `is_good` tells copies that can be read: from such a
+    /// one a file comes whose copy on disk is damaged.
+    pub fn compared(
+        &mut self,
+        file: FileId,
+        comparison: DiskComparison,
+        is_good: impl Fn(&TapeCopy) -> bool,
+    ) -> Option<RepackStep> {
         let found = self.comparing.remove(&file)?;
-        Some(match is_same {
-            true => {
+        Some(match comparison {
+            DiskComparison::Same => {
                 self.on_disk.push_back(found);
                 RepackStep::OnDisk(file)
             }
-            false => RepackStep::Stays {
+            DiskComparison::Differs if found.copies.iter().any(is_good) => {
+                let disk = DiskCopy::Damaged;
+                self.waiting.push_front(LiveFile { disk, ..found });
+                RepackStep::Damaged(file)
+            }
+            DiskComparison::Differs | DiskComparison::Unknown => RepackStep::Stays {
                 file,
                 why: RequestOutcome::NotTaken,
             },
@@ -223,7 +259,7 @@ impl Repack {
             Some(to) => RepackStep::Written {
                 file: file.file,
                 to: to.clone(),
-                is_brought: !file.is_on_disk,
+                is_brought: file.disk == DiskCopy::Absent,
                 instead_of: file.instead_of,
             },
             None => RepackStep::Stays {

@@ -136,6 +136,9 @@ impl Batch<'_> {
             NearlineChange::ReenterOnTape { file, to, at } => self.reenter_on_tape(file, to, *at),
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
             NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
+            NearlineChange::LoseCopiesInTrash { file, uris, at } => {
+                self.lose_copies_in_trash(*file, uris, *at)
+            }
             NearlineChange::OnDisk { files, at } => {
                 for file in files {
                     staging::complete(self.connection, *file, *at)?;
@@ -420,6 +423,52 @@ impl Batch<'_> {
         let told = ToldEntry::new(EntryChange::Eviction, file, &found.path);
         let told = told.because(Some(EntryChangeReason::Repair));
         self.tell_ledger(told.with_data(found.size, Some(pool)).made_at(at));
+        Ok(ChangeReport::default())
+    }
+
+    fn lose_copies_in_trash(&mut self, file: EntryId, uris: &[String], at: Timestamp) -> Outcome {
+        self.write_trash()?;
+        let in_trash = super::trash::find(self.connection, file)?;
+        let copies = copies_of(self.connection, file)?;
+        let has_one = copies.iter().any(|copy| uris.contains(&copy.uri));
+        let Some(kept) = in_trash.filter(|kept| has_one && !kept.is_evicted()) else {
+            return Ok(ChangeReport::default());
+        };
+        if self.is_visible(file)? {
+            return Ok(ChangeReport::default());
+        }
+        self.owe_tape_removal(file, &kept.path, kept.size, at)?;
+        let mut lost = self
+            .connection
+            .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?;
+        for uri in uris {
+            lost.execute([uri])?;
+        }
+        // A namespace that is made again is not to believe in them: the tape may be written anew by then.
+        let names = kept.path.names();
+        let told = FileEntry {
+            id: file,
+            parent: EntryId(0),
+            name: names.last().cloned().unwrap_or_default(),
+            size: kept.size,
+            checksums: kept.checksums.clone(),
+            owner: kept.owner.clone(),
+            created: kept.created,
+            at: kept.removed,
+            properties: kept.properties.clone(),
+            archival: kept.archival,
+        };
+        self.records.push(DirectoryRecord::OnTape {
+            file: told,
+            copies: Vec::new(),
+        });
+        self.records.push(DirectoryRecord::Trashed {
+            parent: EntryId(0),
+            file: kept,
+            copies: Vec::new(),
+        });
+        // Its row is there.
+        self.records_with_trash_written = self.records.len();
         Ok(ChangeReport::default())
     }
 

@@ -5,6 +5,7 @@ mod archiving;
 mod asking;
 mod away_pools;
 mod bringing;
+mod damaged_copies;
 mod data_sets;
 mod forecasts;
 mod metering;
@@ -345,16 +346,22 @@ impl<S: TapeSystem> Driver<S> {
                     self.let_go(file).await;
                 }
             }
+            TapeOutcome::DiskCopyDamaged(file) => self.lose_damaged_copy(file).await,
+            TapeOutcome::LostInTrash { file, uris } => {
+                let at = self.now();
+                self.must(NearlineChange::LoseCopiesInTrash { file, uris, at })
+                    .await;
+            }
             TapeOutcome::NotRecalled { file, error } => {
                 self.fail_recall(file, ProblemCode::TapeFailed, &error)
                     .await;
             }
             TapeOutcome::Later(file) => self.ask_later(file),
-            TapeOutcome::NoRoom(files) => {
+            TapeOutcome::NoRoom { files, lack } => {
                 for (file, size) in &files {
                     self.retries.add(*file, Some((*size, false)));
                 }
-                self.wait_for_room(&files).await;
+                self.wait_for_room(&files, lack).await;
             }
             TapeOutcome::RemovalsEnded(uris) => {
                 self.must(NearlineChange::ForgetRemovals(uris)).await;

@@ -85,13 +85,19 @@ pub(super) enum TapeOutcome {
         /// It was on tape only before, and was brought for that.
         is_brought: bool,
     },
+    /// Its copy on disk is not the file, or nobody can read it, and one on tape is good: that one is brought.
+    DiskCopyDamaged(EntryId),
+    /// A file of the trash had these copies, on a tape that is lost.
+    LostInTrash { file: EntryId, uris: Vec<String> },
     /// It will not be brought, for what users are told.
     NotRecalled { file: EntryId, error: String },
     /// Nothing was done for it now: it is asked for again after a pause.
     Later(EntryId),
-    /// Files of these sizes that are not brought now, since there was no room for one that is no larger: they are asked for again after a
-    /// pause.
-    NoRoom(Vec<(EntryId, Bytes)>),
+    /// Files of these sizes that are not brought now, since no pool took one that is no larger: they are asked for again after a pause.
+    NoRoom {
+        files: Vec<(EntryId, Bytes)>,
+        lack: RoomLack,
+    },
     /// These copies are not to be removed any more: they are gone from tape, or needed again.
     RemovalsEnded(Vec<String>),
 }
@@ -108,11 +114,24 @@ pub(super) enum RecallEnd {
     Gone,
 }
 
+/// Why no pool takes a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(super) enum RoomLack {
+    #[error("no pool has room for it")]
+    Full,
+    /// Each is drained or disabled, or its disk fails.
+    #[error("no pool takes files")]
+    OutOfService,
+}
+
 /// What on this side keeps a file from being brought, put or removed now.
 #[derive(Debug, Error)]
 pub(super) enum LocalError {
-    #[error("no pool has room for it")]
-    NoRoom,
+    /// No pool takes it, nor any file as large.
+    #[error("{0}")]
+    NoRoom(RoomLack),
+    #[error("as many files go to each pool with room for it as may")]
+    PoolsBusy,
     #[error("its data of before is still being removed from its disk")]
     Removing,
     #[error("the pool of the file is out of service")]

@@ -275,8 +275,9 @@ impl HsmProgram {
             tracing::warn!("{command} waits: {text}");
         }
         let end = match why {
-            LocalError::NoRoom => HsmCommandEnd::NoRoom { text },
-            LocalError::Removing
+            LocalError::NoRoom(_) => HsmCommandEnd::NoRoom { text },
+            LocalError::PoolsBusy
+            | LocalError::Removing
             | LocalError::PoolAway
             | LocalError::Disk(_)
             | LocalError::Namespace(_) => HsmCommandEnd::LocalTrouble { text },
@@ -495,7 +496,7 @@ impl TapeSystem for HsmProgram {
             storage_info: self.storage_info(file),
         };
         self.runner.start(*command, call);
-        Vec::new()
+        self.input(HsmInput::RoomFound(*command))
     }
 
     fn checking(&mut self, command: &HsmCommandId, bytes: u64) -> Vec<Task> {

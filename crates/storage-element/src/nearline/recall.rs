@@ -7,16 +7,19 @@
 //! by a second link.
 
 use super::NearlineContext;
-use super::driver_task::{LocalError, RecallEnd};
+use super::driver_task::{LocalError, RecallEnd, RoomLack};
 use crate::file_label::{LABEL_VERSION, Label, label_again};
 use crate::pool::{Pool, sync_directory};
 use crate::reaper::{remove_if_there, with_room};
 use crate::uncommitted_file::UncommittedFile;
-use penstock_decide::pool_selection::{PlacementRequest, PoolView, choose_pool};
+use penstock_decide::pool_selection::{
+    PlacementRefusal, PlacementRequest, PoolReason, PoolView, choose_pool,
+};
 use penstock_model::{Bytes, Checksum, PoolName};
 use penstock_persistence::namespace::{EntryId, NamespaceError, TapeFile};
 use penstock_protocol::checksum::Hasher;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ioctl_ficlone};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -59,39 +62,95 @@ pub(super) async fn place(
         // The copy in the pool that is away becomes trash with the recall, and the trash has one place for a file.
         return Err(LocalError::Removing);
     }
-    // The removal of data of this name would take the new data with it.
-    let others = context.pools.values().filter(|pool| {
-        let mut taken = file
-            .pool
-            .iter()
-            .chain(before.iter().map(|before| &before.pool));
-        !taken.any(|taken| *taken == pool.name)
-    });
-    let views: Vec<PoolView> = others.map(|pool| pool.view()).collect();
-    if views.is_empty() {
-        return Err(match file.pool {
-            Some(_) => LocalError::PoolAway,
-            None => LocalError::Removing,
-        });
-    }
-    let placement = |size| PlacementRequest {
-        size: Some(size),
-        draw: file.id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+    let mut search = PoolSearch {
+        file: file.id,
+        size: file.size,
+        own: file.pool.clone(),
+        trash: before.map(|before| before.pool),
+        full: BTreeSet::new(),
     };
-    // One that has room for both files before one that may do with room for one.
-    let chosen = choose_pool(&views, &placement(room_for_recall(file.size))).choice;
-    let chosen = chosen.or_else(|_| choose_pool(&views, &placement(file.size)).choice);
-    let pool = chosen.ok().and_then(|name| context.pools.get(&name));
-    let pool = Arc::clone(pool.ok_or(LocalError::NoRoom)?);
+    loop {
+        let views: Vec<PoolView> = context.pools.values().map(|pool| pool.view()).collect();
+        let name = search.choose(&views)?;
+        let Some(pool) = context.pools.get(&name) else {
+            return Err(LocalError::NoRoom(RoomLack::OutOfService));
+        };
+        if let Some(placed) = place_in(context, file, pool).await? {
+            return Ok(placed);
+        }
+        // It has less room than it seemed to have.
+        search.full.insert(name);
+    }
+}
+
+/// Which pool takes a file that comes from tape.
+struct PoolSearch {
+    file: EntryId,
+    size: Bytes,
+    /// The pool that has it and is away.
+    own: Option<PoolName>,
+    /// The removal of data of this name from this pool would take the new data with it.
+    trash: Option<PoolName>,
+    /// They have been tried in vain.
+    full: BTreeSet<PoolName>,
+}
+
+impl PoolSearch {
+    /// Errors: [`LocalError::NoRoom`] only where no pool takes any file as large.
+    fn choose(&self, views: &[PoolView]) -> Result<PoolName, LocalError> {
+        let views = views.iter().filter(|view| !self.full.contains(&view.pool));
+        let views: Vec<PoolView> = views.cloned().collect();
+        let is_own = |view: &PoolView| Some(&view.pool) == self.own.as_ref();
+        let is_trash = |view: &PoolView| Some(&view.pool) == self.trash.as_ref();
+        let others = views.iter().filter(|view| !is_own(view) && !is_trash(view));
+        let others: Vec<PoolView> = others.cloned().collect();
+        let placement = |size| PlacementRequest {
+            size: Some(size),
+            draw: self.file.0.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        };
+        // One that has room for both files before one that may do with room for one.
+        let chosen = choose_pool(&others, &placement(room_for_recall(self.size))).choice;
+        if let Ok(name) = chosen {
+            return Ok(name);
+        }
+        if let Ok(name) = choose_pool(&others, &placement(self.size)).choice {
+            return Ok(name);
+        }
+        let of_any = choose_pool(&views, &placement(self.size));
+        let mut reasons = of_any.because.iter();
+        let is_full = reasons.any(|reason| {
+            matches!(
+                reason,
+                PoolReason::Full { .. } | PoolReason::OutOfFiles { .. }
+            )
+        });
+        let is_full = is_full || !self.full.is_empty();
+        Err(match of_any.choice {
+            Ok(name) if self.own.as_ref() == Some(&name) => LocalError::PoolAway,
+            Ok(_) => LocalError::Removing,
+            Err(PlacementRefusal::QueuesFull) => LocalError::PoolsBusy,
+            Err(_) if is_full => LocalError::NoRoom(RoomLack::Full),
+            Err(_) => LocalError::NoRoom(RoomLack::OutOfService),
+        })
+    }
+}
+
+/// Makes a place in this pool. `None`: it has no room for it.
+async fn place_in(
+    context: &NearlineContext,
+    file: &TapeFile,
+    pool: &Arc<Pool>,
+) -> Result<Option<PlacedRecall>, LocalError> {
     let mut reservation = pool.reserve();
     let promise = || reservation.cover(file.size.0, Some(file.size.0));
-    let covered = with_room(&context.reaper, &pool, promise).await;
-    covered.map_err(|_| LocalError::NoRoom)?;
+    if with_room(&context.reaper, pool, promise).await.is_err() {
+        return Ok(None);
+    }
     let (scratch_id, accepted_id) = (context.namespace.allocate(), context.namespace.allocate());
-    let (at, id, reaper) = (Arc::clone(&pool), file.id, context.reaper.clone());
+    let (at, id, reaper) = (Arc::clone(pool), file.id, context.reaper.clone());
     let made = tokio::task::spawn_blocking(move || {
-        // A process that was killed may have left data of this name; or it is the file's own, which was not seen for a moment. It goes
-        // out of the way, and not away: what comes from tape may be none.
+        // A process that was killed may have left data of this name; or it is the file's own, which was not seen for a moment, or was
+        // found damaged. It goes out of the way, and not away: what comes from tape may be none.
         at.put_before_recall(id)?;
         let scratch =
             UncommittedFile::create(scratch_id, reservation, Arc::clone(&at), reaper.clone())?;
@@ -111,16 +170,17 @@ pub(super) async fn place(
     if !shares_blocks {
         let second = accepted.reservation();
         let promise = || second.cover(file.size.0, Some(file.size.0));
-        let covered = with_room(&context.reaper, &pool, promise).await;
-        covered.map_err(|_| LocalError::NoRoom)?;
+        if with_room(&context.reaper, pool, promise).await.is_err() {
+            return Ok(None);
+        }
     }
-    Ok(PlacedRecall {
+    Ok(Some(PlacedRecall {
         target: file.clone(),
-        pool,
+        pool: Arc::clone(pool),
         scratch,
         accepted,
         shares_blocks,
-    })
+    }))
 }
 
 impl PlacedRecall {
@@ -219,7 +279,11 @@ impl ArrivalError {
         match self {
             ArrivalError::WrongData(text) => RecallEnd::WrongData(text),
             ArrivalError::Disk(why) if why.kind() == io::ErrorKind::StorageFull => {
-                RecallEnd::NotTaken(LocalError::NoRoom)
+                // Others may have room. What this one has the next try is to know.
+                if let Err(why) = pool.look_at_free_space() {
+                    tracing::warn!(pool = %pool.name, %why, "free space is not known");
+                }
+                RecallEnd::NotTaken(why.into())
             }
             ArrivalError::Disk(why) => {
                 pool.health.read_failed(why.to_string());
@@ -303,4 +367,86 @@ fn settle(target: &TapeFile, pool: &Arc<Pool>, file: &File) -> io::Result<()> {
     rustix::fs::linkat(CWD, open, CWD, place, AtFlags::SYMLINK_FOLLOW)?;
     sync_directory(&directory)?;
     sync_directory(&pool.data_root())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use penstock_decide::pool_condition::PoolCondition;
+    use penstock_decide::pool_selection::PoolMode;
+
+    fn pool(name: &str, free: u64) -> PoolView {
+        PoolView {
+            pool: PoolName::new(name),
+            mode: PoolMode::Enabled,
+            condition: PoolCondition::Sound,
+            free: Bytes(free),
+            trash: Bytes(0),
+            files_left: None,
+            writers: 0,
+            queue_full: false,
+        }
+    }
+
+    fn drained(name: &str, free: u64) -> PoolView {
+        PoolView {
+            mode: PoolMode::Drained,
+            ..pool(name, free)
+        }
+    }
+
+    fn search() -> PoolSearch {
+        PoolSearch {
+            file: EntryId(7),
+            size: Bytes(100),
+            own: None,
+            trash: None,
+            full: BTreeSet::new(),
+        }
+    }
+
+    fn refused(search: &PoolSearch, views: &[PoolView]) -> LocalError {
+        search.choose(views).expect_err("no pool takes it")
+    }
+
+    #[test]
+    fn others_are_held_back_only_where_no_pool_at_all_takes_a_file_as_large() {
+        use LocalError as E;
+        let chosen = search().choose(&[pool("a", 99), pool("b", 100)]);
+        assert_eq!(chosen.expect("chosen"), PoolName::new("b"));
+        // Its data of before is in the one pool with room: that is this file's own trouble.
+        let own = PoolSearch {
+            trash: Some(PoolName::new("a")),
+            ..search()
+        };
+        let free = pool("a", 1_000_000);
+        for other in [pool("b", 5), drained("b", 1_000)] {
+            let why = refused(&own, &[free.clone(), other]);
+            assert!(matches!(why, E::Removing), "{why}");
+        }
+        let why = refused(&own, &[pool("a", 5), pool("b", 5)]);
+        assert!(matches!(why, E::NoRoom(RoomLack::Full)), "{why}");
+        let why = refused(&search(), &[pool("a", 5), drained("b", 1_000)]);
+        assert!(matches!(why, E::NoRoom(RoomLack::Full)), "{why}");
+        let why = refused(&search(), &[drained("b", 1_000)]);
+        assert!(matches!(why, E::NoRoom(RoomLack::OutOfService)), "{why}");
+        let busy = PoolView {
+            queue_full: true,
+            ..pool("a", 1_000)
+        };
+        let why = refused(&search(), &[busy, pool("b", 5)]);
+        assert!(matches!(why, E::PoolsBusy), "{why}");
+    }
+
+    #[test]
+    fn a_pool_with_less_room_than_it_seemed_to_have_is_not_tried_twice() {
+        let mut search = search();
+        let views = [pool("a", 1_000), pool("b", 1_000)];
+        for _ in &views {
+            let name = search.choose(&views).expect("chosen");
+            assert!(search.full.insert(name), "another one");
+        }
+        let why = refused(&search, &views);
+        assert!(matches!(why, LocalError::NoRoom(RoomLack::Full)), "{why}");
+    }
 }

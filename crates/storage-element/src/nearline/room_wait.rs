@@ -1,7 +1,8 @@
-//! Files that wait for room on disk before they can be brought from tape: since when, and when that is an incident.
+//! Files that wait for a pool before they can be brought from tape: since when, what for, and when that is an incident.
 
 use super::NearlineIncident;
-use super::wording::{DiskIncident, disk_incident_code, log_begin, log_end, no_room};
+use super::driver_task::RoomLack;
+use super::wording::{DiskIncident, disk_incident_code, log_begin, log_end, no_pool, no_room};
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WaitingFile {
     room: Bytes,
+    lack: RoomLack,
     since: Timestamp,
     /// When those who asked for it were told so.
     told: Timestamp,
@@ -26,14 +28,20 @@ const TELL_INTERVAL: Duration = Duration::from_secs(600);
 pub(super) struct RoomWait {
     files: BTreeMap<EntryId, WaitingFile>,
     /// The incident that was logged last, until its end is.
-    logged: Option<String>,
+    logged: Option<(DiskIncident, String)>,
 }
 
 impl RoomWait {
-    /// A recall found no room for so many bytes. True: those who asked for it are to be told.
-    pub(super) fn waits(&mut self, file: EntryId, room: Bytes, at: Timestamp) -> bool {
+    /// A recall found no pool for so many bytes. True: those who asked for it are to be told.
+    pub(super) fn waits(
+        &mut self,
+        file: EntryId,
+        (room, lack): (Bytes, RoomLack),
+        at: Timestamp,
+    ) -> bool {
         let first = WaitingFile {
             room,
+            lack,
             since: at,
             told: at,
         };
@@ -43,9 +51,11 @@ impl RoomWait {
                 true
             }
             Entry::Occupied(mut entry) => {
-                let is_due = entry.get().told + TELL_INTERVAL <= at;
+                let known = entry.get_mut();
+                let is_due = known.lack != lack || known.told + TELL_INTERVAL <= at;
+                known.lack = lack;
                 if is_due {
-                    entry.get_mut().told = at;
+                    known.told = at;
                 }
                 is_due
             }
@@ -62,9 +72,11 @@ impl RoomWait {
         self.files.retain(|file, _| is_wanted(*file));
     }
 
-    /// What the largest of them needs; `None`: nothing waits.
+    /// What the largest of them needs that may come if room is made; `None`: nothing waits for that.
     pub(super) fn largest(&self) -> Option<Bytes> {
-        self.files.values().map(|file| file.room).max()
+        let files = self.files.values();
+        let full = files.filter(|file| file.lack == RoomLack::Full);
+        full.map(|file| file.room).max()
     }
 
     /// What a person should look at, once the oldest has waited so long. It is logged once, and its end as well.
@@ -73,24 +85,35 @@ impl RoomWait {
         now: Timestamp,
         wait_max: Duration,
     ) -> Option<NearlineIncident> {
-        let oldest = self.files.values().map(|file| file.since).min();
-        let since = oldest.filter(|since| *since + wait_max <= now);
-        let Some(since) = since else {
-            if let Some(what) = self.logged.take() {
+        let oldest = self.files.values().min_by_key(|file| file.since);
+        let oldest = oldest.filter(|file| file.since + wait_max <= now).copied();
+        let Some(oldest) = oldest else {
+            if let Some((_, what)) = self.logged.take() {
                 log_end(&what);
             }
             return None;
         };
-        let bytes = self.files.values().map(|file| file.room.0).sum();
-        let what = no_room(self.files.len() as u64, Bytes(bytes));
+        let same = self.files.values();
+        let same = same.filter(|file| file.lack == oldest.lack);
+        let (files, bytes) = same.fold((0, 0), |(files, bytes): (u64, u64), file| {
+            (files + 1, bytes.saturating_add(file.room.0))
+        });
+        let (incident, what) = match oldest.lack {
+            RoomLack::Full => (DiskIncident::NoRoom, no_room(files, Bytes(bytes))),
+            RoomLack::OutOfService => (DiskIncident::NoPool, no_pool(files)),
+        };
+        let before = self.logged.take_if(|(known, _)| *known != incident);
+        if let Some((_, what)) = before {
+            log_end(&what);
+        }
         if self.logged.is_none() {
             log_begin(&what, None);
-            self.logged = Some(what.clone());
+            self.logged = Some((incident, what.clone()));
         }
         Some(NearlineIncident {
-            code: disk_incident_code(DiskIncident::NoRoom),
+            code: disk_incident_code(incident),
             what,
-            since,
+            since: oldest.since,
             fault: None,
         })
     }
@@ -105,10 +128,10 @@ mod tests {
     #[test]
     fn a_file_that_waits_long_for_room_is_an_incident_until_it_has_room() {
         let mut wait = RoomWait::default();
-        wait.waits(EntryId(1), Bytes(5), Timestamp(0));
-        wait.waits(EntryId(2), Bytes(7), Timestamp(9_000));
+        wait.waits(EntryId(1), (Bytes(5), RoomLack::Full), Timestamp(0));
+        wait.waits(EntryId(2), (Bytes(7), RoomLack::Full), Timestamp(9_000));
         assert!(
-            !wait.waits(EntryId(1), Bytes(5), Timestamp(9_500)),
+            !wait.waits(EntryId(1), (Bytes(5), RoomLack::Full), Timestamp(9_500)),
             "who asked was told at the first try"
         );
         assert_eq!(
@@ -130,12 +153,29 @@ mod tests {
         assert!(wait.incident(Timestamp(10_000), WAIT_MAX).is_none());
         wait.keep_only(|_| false);
         assert_eq!(wait.largest(), None);
-        assert!(wait.waits(EntryId(3), Bytes(5), Timestamp(0)));
-        assert!(!wait.waits(EntryId(3), Bytes(5), Timestamp(599_999)));
+        assert!(wait.waits(EntryId(3), (Bytes(5), RoomLack::Full), Timestamp(0)));
+        assert!(!wait.waits(EntryId(3), (Bytes(5), RoomLack::Full), Timestamp(599_999)));
         assert!(
-            wait.waits(EntryId(3), Bytes(5), Timestamp(600_000)),
+            wait.waits(EntryId(3), (Bytes(5), RoomLack::Full), Timestamp(600_000)),
             "others may have asked since"
         );
-        assert!(!wait.waits(EntryId(3), Bytes(5), Timestamp(600_001)));
+        assert!(!wait.waits(EntryId(3), (Bytes(5), RoomLack::Full), Timestamp(600_001)));
+    }
+
+    #[test]
+    fn a_pool_that_is_full_and_one_that_takes_no_files_are_told_apart() {
+        let mut wait = RoomWait::default();
+        let (full, away) = (RoomLack::Full, RoomLack::OutOfService);
+        wait.waits(EntryId(1), (Bytes(5), full), Timestamp(0));
+        assert!(wait.waits(EntryId(1), (Bytes(5), away), Timestamp(1)));
+        assert!(!wait.waits(EntryId(1), (Bytes(5), away), Timestamp(2)));
+        assert_eq!(wait.largest(), None, "room that is made does not help");
+        let code = |wait: &mut RoomWait| {
+            let told = wait.incident(Timestamp(20_000), WAIT_MAX);
+            told.expect("an incident").code
+        };
+        assert_eq!(code(&mut wait), "no-pool-takes-files");
+        wait.waits(EntryId(1), (Bytes(5), full), Timestamp(3));
+        assert_eq!(code(&mut wait), "no-room-on-disk");
     }
 }

@@ -17,12 +17,14 @@ pub(super) use care::CareNews;
 pub(crate) use care::UnreadableStatus;
 pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
-pub(crate) use library_status::LibrariesStatus;
-use library_status::{DriveActivity, Times};
+use library_status::Times;
+pub(crate) use library_status::{DriveActivity, LibrariesStatus};
 pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
-use super::driver_task::{Forecast, LocalError, RecallEnd, TapeGet, TapeOutcome, TapePut};
+use super::driver_task::{
+    Forecast, LocalError, RecallEnd, RoomLack, TapeGet, TapeOutcome, TapePut,
+};
 use super::tape_system::{TapeSystem, TaskOf};
 use super::wording::{COPY_NOT_UNDERSTOOD, library_incident, log_begin, log_end};
 use crate::clock::BelievedClock;
@@ -87,8 +89,9 @@ pub(super) struct TapeLibraries {
     activities: BTreeMap<DriveName, (DriveActivity, i64)>,
     /// Since when each is open, in the time of the libraries.
     incidents: BTreeMap<TapeIncident, i64>,
-    /// Tapes that were mounted to read from.
+    /// Tapes that were mounted to read from, and to be written to.
     read_mounts: u64,
+    write_mounts: u64,
     /// What drives read over before files that they bring to disk, where it is something.
     over_bytes: BTreeMap<FileId, u64>,
     care: Care,
@@ -178,7 +181,10 @@ impl TapeLibraries {
                     orders.push(LibraryTask::Bring(recall, EntryId(file.0)));
                 }
                 Effect::Mount { ref purpose, .. } => {
-                    self.read_mounts += u64::from(!purpose.is_archive());
+                    match purpose.is_archive() {
+                        true => self.write_mounts += 1,
+                        false => self.read_mounts += 1,
+                    }
                     orders.push(LibraryTask::Begin(effect));
                 }
                 Effect::AskOrder { .. }
@@ -337,9 +343,8 @@ impl TapeLibraries {
         }
     }
 
-    /// There was no room for a file of this size. Users' files as large, or larger, that no drive reads are not tried one after the other
-    /// in vain.
-    fn put_off(&mut self, size_bytes: u64) -> Vec<LibraryTask> {
+    /// No pool took a file of this size. Users' files as large, or larger, that no drive reads are not tried one after the other in vain.
+    fn put_off(&mut self, size_bytes: u64, lack: RoomLack) -> Vec<LibraryTask> {
         let recalls = self.engine.live().recalls.iter();
         let waiting = recalls.filter_map(|(file, entry)| {
             let is_asked = entry.askers.contains_key(&RequestKind::Get.of_file(*file));
@@ -350,9 +355,10 @@ impl TapeLibraries {
         if waiting.is_empty() {
             return Vec::new();
         }
-        let files: Vec<EntryId> = waiting.iter().map(|(file, _)| *file).collect();
-        let mut orders = self.cancel_gets(&files);
-        orders.push(LibraryTask::Tell(TapeOutcome::NoRoom(waiting)));
+        let ids: Vec<EntryId> = waiting.iter().map(|(file, _)| *file).collect();
+        let mut orders = self.cancel_gets(&ids);
+        let files = waiting;
+        orders.push(LibraryTask::Tell(TapeOutcome::NoRoom { files, lack }));
         orders
     }
 
@@ -641,10 +647,10 @@ impl TapeSystem for TapeLibraries {
         self.over_bytes.remove(&file);
         self.disk.forget(file);
         let mut orders = Vec::new();
-        if let (RecallEnd::NotTaken(LocalError::NoRoom), Some(Effect::Read { size_bytes, .. })) =
-            (&end, read)
+        if let RecallEnd::NotTaken(LocalError::NoRoom(lack)) = &end
+            && let Some(Effect::Read { size_bytes, .. }) = read
         {
-            orders = self.put_off(size_bytes);
+            orders = self.put_off(size_bytes, *lack);
         }
         let report = match end {
             RecallEnd::Brought => DriveReport::FileRead(file),

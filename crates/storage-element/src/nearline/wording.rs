@@ -18,6 +18,9 @@ pub(super) const COPY_NOT_UNDERSTOOD: &str = "the name of its copy on tape canno
 pub(super) const WAITS_FOR_ROOM: &str =
     "waits for room on disk: no pool has enough free space; the recall starts when one has";
 
+/// The same, while no pool takes any file.
+pub(super) const WAITS_FOR_POOL: &str = "waits for a pool: none takes files now (drained, disabled or failing); the recall starts when one does";
+
 /// What is wrong with an HSM, and what is done or to be done about it.
 pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
     let policy = queue.policy();
@@ -260,6 +263,8 @@ fn mount_wait(wait: MountWait, vo: &VoName) -> (String, Option<i64>) {
 pub(super) enum DiskIncident {
     /// Recalls wait for room.
     NoRoom,
+    /// Recalls wait for a pool that takes files.
+    NoPool,
     /// A file is not as it was written, or its copy on tape is another file's.
     FileNotArchived,
     /// Files are on no tape that is in use, and on no disk.
@@ -291,6 +296,7 @@ pub(super) fn library_incident_code(incident: &TapeIncident) -> &'static str {
 pub(super) fn disk_incident_code(incident: DiskIncident) -> &'static str {
     match incident {
         DiskIncident::NoRoom => "no-room-on-disk",
+        DiskIncident::NoPool => "no-pool-takes-files",
         DiskIncident::FileNotArchived => "file-not-archived",
         DiskIncident::FilesWithoutCopy => "files-without-copy",
     }
@@ -301,6 +307,13 @@ pub(super) fn no_room(files: u64, room: Bytes) -> String {
     format!(
         "files that wait for room on disk before they can be recalled from tape: {files} ({room}); release pins, add pools, \
          or raise storage.tape.keep_free_percent"
+    )
+}
+
+/// Recalls wait although there may be room: no pool takes files.
+pub(super) fn no_pool(files: u64) -> String {
+    format!(
+        "files that cannot be recalled from tape because no pool takes files: {files}; repair a pool, or set its mode to enabled"
     )
 }
 

@@ -100,6 +100,7 @@ impl Storage {
         self.write_space(page);
         self.write_disks(page);
         self.write_movers(page);
+        self.write_tape(page);
         let mut family = page.counter(
             "penstock_mover_records_dropped_total",
             "Records of ended movers that were lost because too many ended at once.",

@@ -4,7 +4,7 @@ use crate::nearline::EVICTS_ALL;
 use crate::site::{DEADLINE, Site, Trust, eventually};
 use crate::tape_libraries::{with_annex, with_library};
 use penstock_model::Bytes;
-use penstock_persistence::namespace::EntryId;
+use penstock_persistence::namespace::{EntryId, TrashQuery};
 use penstock_storage_element::{StorageConfig, TapeSystemConfig};
 use penstock_tape::locate::SECOND_NS;
 use serde_json::{Value, json};
@@ -357,17 +357,161 @@ async fn files_get_further_copies_when_their_class_wants_more() {
         with_unpacked_annex(config);
     };
     let site = site.reopen_with_tls(&trust, twice).await;
-    let in_both = |uris: &[String]| {
-        let of = |library: &str| uris.iter().filter(|uri| uri.contains(library)).count();
-        (of("://silo/"), of("://annex/")) == (1, 1)
-    };
-    site.copies_become(in_both).await;
+    site.copies_become(is_in_both).await;
     assert_eq!(site.copies().len(), 6);
     // Files that were brought for that need not stay on disk.
     for number in 0..6 {
         let path = format!("/tape/s{}/f{number}", number % 3);
         site.becomes(&path, "TAPE").await;
     }
+}
+
+/// One copy in each library.
+fn is_in_both(uris: &[String]) -> bool {
+    let of = |library: &str| uris.iter().filter(|uri| uri.contains(library)).count();
+    (of("://silo/"), of("://annex/")) == (1, 1)
+}
+
+/// The tape of a copy.
+fn tape_of(uri: &str) -> String {
+    uri.split('/').nth(3).expect("a tape").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_whose_tape_was_away_get_further_copies_when_it_is_used_again() {
+    let trust = Trust::new();
+    for wait_ns in [i64::MAX, 0] {
+        let twice = |config: &mut StorageConfig| {
+            with_silo(config);
+            with_unpacked_annex(config);
+            replacing_copies_after(config, wait_ns);
+        };
+        let once = |config: &mut StorageConfig| {
+            twice(config);
+            let tape = config.nearline.as_mut().expect("there");
+            tape.classes.0[0].copies = 1;
+        };
+        let site = Site::with_tls_and(&trust, once).await;
+        archived(&site, 0..4).await;
+        let away = tape_of(&site.copies()[0].1[0]);
+        let is_away = |uris: &[String]| uris.len() == 1 && tape_of(&uris[0]) == away;
+        assert!(site.copies().iter().all(|(_, uris)| is_away(uris)));
+        let place = format!("tape/{away}");
+        site.ordered(&place, json!({"state": "disabled"})).await;
+        let site = site.reopen_with_tls(&trust, twice).await;
+        // All files are looked through at once, and those of tapes out of use every hour of the libraries, which is less than a second.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(site.copies().iter().all(|(_, uris)| is_away(uris)));
+        site.ordered(&place, json!({"state": "enabled"})).await;
+        site.copies_become(is_in_both).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_copy_on_disk_is_damaged_is_read_from_tape_for_its_further_copy() {
+    let trust = Trust::new();
+    let whole = "as it was written";
+    let twice = |config: &mut StorageConfig| {
+        with_one_tape(config, 0);
+        with_unpacked_annex(config);
+    };
+    let once = |config: &mut StorageConfig| {
+        twice(config);
+        let tape = config.nearline.as_mut().expect("there");
+        tape.classes.0[0].copies = 1;
+    };
+    for damaged in [Some("as it was wrItten"), Some("as it was"), None] {
+        let site = Site::with_tls_and(&trust, once).await;
+        site.put("/tape/f", whole.as_bytes()).await;
+        site.becomes("/tape/f", "DISK_AND_TAPE").await;
+        let data = site.only_data_file();
+        match damaged {
+            Some(damaged) => fs::write(data, damaged).expect("written"),
+            None => fs::remove_file(data).expect("removed"),
+        }
+        let site = site.reopen_with_tls(&trust, twice).await;
+        site.copies_become(is_in_both).await;
+        site.becomes("/tape/f", "DISK_AND_TAPE").await;
+        let got = site.send("GET", "/tape/f", &[], b"").await;
+        assert_eq!((got.status, got.text().as_str()), (200, whole));
+        let told = site.libraries().await;
+        assert_eq!(told["incidents"], json!([]), "{damaged:?}: {told:#}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_one_good_copy_is_written_again_from_that_though_its_copy_on_disk_is_damaged() {
+    let trust = Trust::new();
+    let whole = "good in the annex only";
+    let site = Site::with_tls_and(&trust, |config| {
+        with_one_tape(config, 0);
+        with_unpacked_annex(config);
+    })
+    .await;
+    site.put("/tape/f", whole.as_bytes()).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    fs::write(site.only_data_file(), "good in the annex Only").expect("written");
+    let uris = site.copies()[0].1.clone();
+    let silo = uris.iter().find(|uri| uri.contains("://silo/"));
+    let tape_name = tape_of(silo.expect("one in each"));
+    assert_eq!(site.spoil("silo", whole), 1);
+    let place = format!("tape/{tape_name}/verify");
+    site.ordered(&place, json!({})).await;
+    let told = site
+        .told("verified and written again", |told| {
+            tape(told, &tape_name)["verification"]["unreadable_files"] == 1
+                && told["libraries"]["care"]["unreadable_files"] == 0
+        })
+        .await;
+    assert_eq!(told["incidents"], json!([]), "{told:#}");
+    assert!(is_in_both(&site.copies()[0].1));
+    assert_ne!(site.copies()[0].1, uris);
+    let got = site.send("GET", "/tape/f", &[], b"").await;
+    assert_eq!((got.status, got.text().as_str()), (200, whole));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_in_the_trash_do_not_keep_a_lost_tape_from_becoming_empty() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, |config| {
+        with_one_tape(config, 0);
+        with_unpacked_annex(config);
+        replacing_copies_after(config, 0);
+        config.limits.trash = Duration::from_secs(3_600);
+    })
+    .await;
+    for path in ["/tape/kept", "/tape/removed"] {
+        site.put(path, path.as_bytes()).await;
+    }
+    for path in ["/tape/kept", "/tape/removed"] {
+        site.becomes(path, "DISK_AND_TAPE").await;
+    }
+    assert_eq!(
+        site.send("DELETE", "/tape/removed", &[], b"").await.status,
+        204
+    );
+    let uris = site.copies().remove(0).1;
+    let silo = uris.iter().find(|uri| uri.contains("://silo/"));
+    let lost = tape_of(silo.expect("one in each"));
+    let on_lost = || {
+        let prefix = format!("penstock-tape://silo/{lost}/");
+        let copies = site.storage.namespace().tape_copies_with(&prefix, "", 10);
+        copies.expect("readable").len()
+    };
+    assert_eq!(on_lost(), 2, "one of them in the trash");
+    site.ordered(&format!("tape/{lost}"), json!({"state": "disabled"}))
+        .await;
+    eventually("nothing lives on the lost tape", || on_lost() == 0).await;
+    // It comes back from the trash, and goes to tape anew.
+    let trash = site.storage.namespace().trash(&TrashQuery::default(), 10);
+    let removed = trash.expect("readable").remove(0).file;
+    let token = site.token(SCOPES);
+    let place = format!("/.penstock/trash/{removed}");
+    let restored = site.send_as(&token, "POST", &place, &[], b"{}").await;
+    assert_eq!(restored.status, 200, "{}", restored.text());
+    site.becomes("/tape/removed", "DISK_AND_TAPE").await;
+    site.copies_become(is_in_both).await;
+    assert_eq!((site.copies().len(), on_lost()), (2, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use crate::nearline::{EVICTS_ALL, Hsm, nearline, with_tape};
 use crate::recovery::config;
 use crate::site::{DEADLINE, Site, Trust, check, eventually, path};
+use penstock_decide::pool_selection::PoolMode;
 use penstock_model::Bytes;
 use penstock_persistence::namespace::{Change, EntryId, Namespace, NearlineChange};
 use penstock_storage_element::{
@@ -788,6 +789,30 @@ async fn files_without_room_on_disk_are_not_read_one_after_the_other_in_vain() {
         assert!(Instant::now() < until, "{told}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recall_that_waits_for_a_pool_that_takes_files_is_not_told_to_wait_for_room() {
+    let trust = Trust::new();
+    let library = |config: &mut StorageConfig| with_library(config, EVICTS_ALL);
+    let site = Site::with_tls_and(&trust, library).await;
+    site.put("/tape/f", b"once on tape").await;
+    site.becomes("/tape/f", "TAPE").await;
+    let drained = |config: &mut StorageConfig| {
+        library(config);
+        config.pools[0].mode = PoolMode::Drained;
+    };
+    let site = site.reopen_with_tls(&trust, drained).await;
+    let id = site.stage("/tape/f").await;
+    let waits = |file: &Value| file.get("waitsFor").is_some();
+    let told = site.file_becomes(&id, waits).await;
+    assert_eq!(told["code"], "pool-offline", "{told}");
+    let words = told["waitsFor"].as_str().expect("words");
+    assert!(words.starts_with("waits for a pool"), "{words}");
+    site.incidents_become(|told| told.contains("no-pool-takes-files"))
+        .await;
+    let site = site.reopen_with_tls(&trust, library).await;
+    assert_eq!(site.staged(&id).await["onDisk"], true);
 }
 
 #[tokio::test(flavor = "multi_thread")]

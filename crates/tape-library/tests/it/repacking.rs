@@ -6,7 +6,7 @@ use penstock_tape::chance::Chance;
 use penstock_tape::data_set::{DataSet, DataSetName, HintSource};
 use penstock_tape::record::TapeState;
 use penstock_tape::relabel::{RelabelOrder, RelabelRefusal, TapeUse, choose_repacks};
-use penstock_tape::repack::{LiveFile, Repack, RepackOrder, RepackStep};
+use penstock_tape::repack::{DiskCopy, LiveFile, Repack, RepackOrder, RepackStep};
 use penstock_tape::request::{
     ArchiveWishes, FamilyName, FileId, ReadPurpose, RecallRequest, RequestOutcome, TapeCopy,
     TapeErrorScope, TapeName,
@@ -109,7 +109,7 @@ fn live_files(catalogue: &Catalogue, tape: &TapeName, is_packed: bool) -> Vec<Li
         family: FamilyName("raw".into()),
         is_packed,
         not_in: BTreeSet::new(),
-        is_on_disk: false,
+        disk: DiskCopy::Absent,
         is_unreadable: false,
         // The hint: files of one remainder belong together.
         data_set: Some(DataSet {
@@ -150,7 +150,7 @@ fn turn(site: &mut Site, repack: &mut Repack, catalogue: &mut Catalogue) -> usiz
                 assert_eq!(catalogue.insert(file, to), instead_of);
                 moved += 1;
             }
-            Some(RepackStep::Stays { .. }) | None => {}
+            Some(RepackStep::Damaged(_) | RepackStep::Stays { .. }) | None => {}
         }
     }
     let mut next = site.next_request;

@@ -28,10 +28,8 @@ impl HsmQueue {
             return;
         };
         self.progress.forget(command);
-        match end {
-            HsmCommandEnd::Succeeded { .. } => self.found_room(command),
-            HsmCommandEnd::NoRoom { .. } => self.hold_gets(now_ns, &run.target),
-            _ => {}
+        if let HsmCommandEnd::NoRoom { .. } = end {
+            self.hold_gets(now_ns, &run.target);
         }
         self.keep(out, HsmCommandRecord::CommandEnded { command });
         let fault = fault_of(run.target.kind(), &end);

@@ -1,5 +1,5 @@
-//! No pool had room for a file: gets of files as large, or larger, are not tried one after the other in vain. After a pause one at a
-//! time is, until there is room for one. Made anew after a restart, by the first get that finds no room.
+//! No pool had room for a file, nor for any other as large: gets of files as large, or larger, are not tried one after the other in
+//! vain. After a pause one at a time is, until there is room for one. Made anew after a restart, by the first get that finds no room.
 
 use super::HsmQueue;
 use super::entry::HsmRun;
@@ -50,7 +50,7 @@ impl HsmQueue {
         run.target.kind() == HsmKind::Get && self.room_hold.is_some_and(is_held)
     }
 
-    /// Something of a file has come, or all of it: there was room for it.
+    /// A pool has taken a file: there is room again.
     pub(super) fn found_room(&mut self, command: HsmCommandId) {
         let run = self.live.runs.get(&command);
         if run.is_some_and(|run| self.tries_room(run)) {

@@ -360,10 +360,10 @@ fn files_without_room_are_not_tried_one_after_the_other_and_smaller_ones_go_on()
         [],
         "the queue of tapes is not what they wait for"
     );
-    // Room was made: what comes of the first tells so.
+    // Room was made: a pool takes the first, long before a tape gives anything of it.
     lab.pass(MINUTE_NS);
     let command = *lab.running.keys().next().expect("one");
-    lab.give(HsmInput::Progressed { command, bytes: 1 });
+    lab.give(HsmInput::RoomFound(command));
     assert_eq!(lab.running().len(), 2);
 }
 

@@ -197,7 +197,7 @@ pub enum HsmCommandEnd {
     WrongData { text: String },
     /// This side could not have it run, or could not keep what it brought: a pool is away. The HSM has done nothing wrong.
     LocalTrouble { text: String },
-    /// The same, because no pool has room for the file of a get.
+    /// The same, because no pool takes the file of a get, nor any other as large.
     NoRoom { text: String },
     /// It was not run, because nobody needs it any more.
     NotNeeded,

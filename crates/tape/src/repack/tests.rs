@@ -20,7 +20,7 @@ fn live(file: u64, size_gb: u64, tape: &str) -> LiveFile {
         is_packed: false,
         data_set: None,
         not_in: BTreeSet::new(),
-        is_on_disk: false,
+        disk: DiskCopy::Absent,
         is_unreadable: false,
     }
 }
@@ -112,7 +112,7 @@ fn what_cannot_be_moved_stays_and_nothing_waits_for_it() {
 #[test]
 fn a_copy_on_disk_is_compared_before_it_is_used_and_one_that_cannot_be_read_is_tried_last() {
     let on_disk = |file, is_unreadable| LiveFile {
-        is_on_disk: true,
+        disk: DiskCopy::Present,
         is_unreadable,
         ..live(file, 1, "old")
     };
@@ -120,9 +120,11 @@ fn a_copy_on_disk_is_compared_before_it_is_used_and_one_that_cannot_be_read_is_t
     let mut next = 0;
     let compared = [('c', 0, 1), ('c', 0, 2)];
     assert_eq!(asked(&mut moves, &mut next), compared);
-    let stays = moves.compared(FileId(1), false);
+    let is_good = |_: &TapeCopy| true;
+    let stays = moves.compared(FileId(1), DiskComparison::Unknown, is_good);
     assert!(matches!(stays, Some(RepackStep::Stays { .. })));
-    assert!(moves.compared(FileId(2), true).is_some());
+    let same = moves.compared(FileId(2), DiskComparison::Same, is_good);
+    assert_eq!(same, Some(RepackStep::OnDisk(FileId(2))));
     assert_eq!(asked(&mut moves, &mut next), [('w', 1, 2)]);
     // Only its place was bad, so the same tape takes it at another one.
     let to = RequestOutcome::Archived(vec![TapeCopy::alone(name("old"), 900 * GB)]);
@@ -143,6 +145,32 @@ fn a_copy_on_disk_is_compared_before_it_is_used_and_one_that_cannot_be_read_is_t
         panic!("{orders:?}");
     };
     assert_eq!(request.copies[0].tape, name("other"));
+}
+
+#[test]
+fn a_file_whose_copy_on_disk_is_damaged_comes_from_a_tape_that_has_a_good_one() {
+    let on_disk = |file| LiveFile {
+        disk: DiskCopy::Present,
+        ..live(file, 1, "old")
+    };
+    let mut moves = repack(vec![on_disk(1), on_disk(2)]);
+    let mut next = 0;
+    asked(&mut moves, &mut next);
+    let differs = DiskComparison::Differs;
+    let damaged = moves.compared(FileId(1), differs, |copy| copy.tape == name("old"));
+    assert_eq!(damaged, Some(RepackStep::Damaged(FileId(1))));
+    assert_eq!(asked(&mut moves, &mut next), [], "the others first");
+    let stays = moves.compared(FileId(2), differs, |_| false);
+    assert!(matches!(stays, Some(RepackStep::Stays { .. })));
+    assert_eq!(asked(&mut moves, &mut next), [('r', 1, 1)]);
+    moves.told(RequestId(1), &RequestOutcome::Recalled);
+    assert_eq!(asked(&mut moves, &mut next), [('w', 2, 1)]);
+    let to = RequestOutcome::Archived(vec![TapeCopy::alone(name("new"), 5)]);
+    let written = moves.told(RequestId(2), &to);
+    let Some(RepackStep::Written { is_brought, .. }) = written else {
+        panic!("{written:?}");
+    };
+    assert!(!is_brought, "it was on disk before, and stays there");
 }
 
 #[test]

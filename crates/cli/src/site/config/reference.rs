@@ -17,7 +17,7 @@ const PAGE: &str = concat!(
 );
 
 /// Where the types of the configuration are.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     include_str!("../config.rs"),
     include_str!("administrators.rs"),
     include_str!("alerts.rs"),
@@ -32,6 +32,7 @@ const SOURCES: [&str; 17] = [
     include_str!("staging.rs"),
     include_str!("storage.rs"),
     include_str!("tape.rs"),
+    include_str!("tape/class.rs"),
     include_str!("tape/library.rs"),
     include_str!("transfer.rs"),
     include_str!("../../../../tape/src/hsm_queue/policy.rs"),

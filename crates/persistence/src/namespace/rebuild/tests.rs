@@ -380,23 +380,53 @@ impl Lab {
     fn log_of(&self, pool: &str) -> PathBuf {
         self.directory.path().join(pool).join(DIRECTORY_LOG)
     }
+
+    /// Puts a file on tape and then into the trash.
+    fn archive_to_trash(&mut self, path: &str, pool: &str) -> EntryId {
+        let file = self.archive(path, pool);
+        let at = self.at();
+        let removed = Change::Remove {
+            path: NamespacePath::parse(path).expect("valid"),
+            only: Some(file),
+            entries_max: 1,
+            by: None,
+            at,
+        };
+        self.namespace().apply(removed).expect("removed");
+        file
+    }
+}
+
+#[test]
+fn trash_has_no_copy_again_that_was_on_a_lost_tape() {
+    let mut lab = Lab::new();
+    let (lost, kept) = (
+        lab.archive_to_trash("/lost", "p1"),
+        lab.archive_to_trash("/kept", "p2"),
+    );
+    let at = lab.at();
+    let change = NearlineChange::LoseCopiesInTrash {
+        file: lost,
+        uris: vec!["hsm://t/lost".to_owned()],
+        at,
+    };
+    let change = Change::Nearline(change);
+    lab.namespace().apply(change).expect("made");
+    lab.namespace = None;
+    let (to, rebuilt) = lab.rebuild("anew");
+    assert_eq!((rebuilt.trash, rebuilt.files), (2, 0));
+    let copies = dump(&to, "SELECT entry, uri FROM tape_copy");
+    assert_eq!(copies, [format!("{}|hsm://t/kept", kept.0)]);
+    let rows =
+        "SELECT file_id, pool, size_bytes, removed_ms, path, owner, details FROM trash ORDER BY 1";
+    assert_eq!(dump(&to, rows), dump(&lab.file(), rows));
 }
 
 #[test]
 fn trash_comes_back_with_its_copies_on_tape_from_snapshots() {
     let mut lab = Lab::new();
     for pool in POOLS {
-        let file = lab.archive(&format!("/{pool}"), pool);
-        let at = lab.at();
-        lab.namespace()
-            .apply(Change::Remove {
-                path: NamespacePath::parse(&format!("/{pool}")).expect("valid"),
-                only: Some(file),
-                entries_max: 1,
-                by: None,
-                at,
-            })
-            .expect("removed");
+        lab.archive_to_trash(&format!("/{pool}"), pool);
     }
     lab.namespace = None;
     for pool in POOLS {

@@ -755,6 +755,62 @@ fn a_further_copy_has_its_place_and_one_that_came_too_late_is_to_be_removed() {
     assert_eq!(owed(), ["hsm://new/2", "hsm://new/4", "hsm://new/5"]);
 }
 
+#[test]
+fn a_file_of_the_trash_whose_tape_is_lost_goes_to_tape_anew_when_it_is_restored() {
+    let lab = Lab::new();
+    let (file, visible) = (lab.write_precious("/f"), lab.write_precious("/g"));
+    let uris = |file: EntryId| vec![format!("hsm://lost/{file}"), format!("hsm://good/{file}")];
+    for file in [file, visible] {
+        let uris = uris(file);
+        let archived = NearlineChange::Archived {
+            file,
+            uris,
+            at: NOW,
+        };
+        lab.nearline(archived).expect("kept");
+    }
+    lab.make(Change::Remove {
+        path: path("/f"),
+        only: None,
+        entries_max: 10,
+        by: None,
+        at: LATER,
+    })
+    .expect("removed");
+    let lose = |file: EntryId, uri: String| {
+        let lost = NearlineChange::LoseCopiesInTrash {
+            file,
+            uris: vec![uri],
+            at: LATER,
+        };
+        lab.nearline(lost).expect("kept");
+    };
+    let on = |prefix| {
+        let copies = lab.namespace().tape_copies_with(prefix, "", 10);
+        copies.expect("readable").len()
+    };
+    lose(file, "hsm://lost/none".to_owned());
+    assert_eq!(on("hsm://lost/"), 2, "it has no such copy");
+    for file in [file, visible] {
+        lose(file, format!("hsm://lost/{file}"));
+    }
+    assert_eq!(
+        (on("hsm://lost/"), on("hsm://good/")),
+        (1, 1),
+        "one is no trash"
+    );
+    let owed = lab.namespace().owed_tape_removals("", 10);
+    assert_eq!(owed.expect("readable"), [format!("hsm://good/{file}")]);
+    assert_eq!(ids(&lab.trash()), [file]);
+    lab.make(Change::RestoreTrash {
+        file,
+        to: path("/f"),
+        at: LATER,
+    })
+    .expect("restored");
+    assert_eq!(lab.place("/f"), (Some(p1()), Archival::Precious));
+}
+
 fn member(levels: &[&str], expected_files: Option<u64>) -> DataSetMember {
     DataSetMember {
         levels: levels.iter().map(|level| (*level).to_owned()).collect(),

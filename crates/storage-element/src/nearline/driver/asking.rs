@@ -2,10 +2,10 @@
 
 use super::data_sets::PutMember;
 use super::{Driver, LOOK_WAIT, PAGE_FILES};
-use crate::nearline::driver_task::{TapeAccount, TapeGet, TapePut};
+use crate::nearline::driver_task::{RoomLack, TapeAccount, TapeGet, TapePut};
 use crate::nearline::recall::room_for_recall;
 use crate::nearline::tape_system::TapeSystem;
-use crate::nearline::wording::WAITS_FOR_ROOM;
+use crate::nearline::wording::{WAITS_FOR_POOL, WAITS_FOR_ROOM};
 use penstock_model::{Archival, Bytes, PoolName, ProblemCode, VoName};
 use penstock_persistence::namespace::{
     EntryId, FileAwaiter, NearlineChange, RecallFacts, RecallState, StageProblem, TapeFile,
@@ -223,20 +223,23 @@ impl<S: TapeSystem> Driver<S> {
             .await;
     }
 
-    /// There is no room for files of these sizes: whoever waits for them is told now and then, and room is made for them.
-    pub(super) async fn wait_for_room(&mut self, files: &[(EntryId, Bytes)]) {
+    /// No pool takes files of these sizes: whoever waits for them is told now and then, and room is made for them if that helps.
+    pub(super) async fn wait_for_room(&mut self, files: &[(EntryId, Bytes)], lack: RoomLack) {
         let at = self.now();
         let mut untold = Vec::new();
         for (file, size) in files {
-            if self.room_wait.waits(*file, room_for_recall(*size), at) {
+            let room = (room_for_recall(*size), lack);
+            if self.room_wait.waits(*file, room, at) {
                 untold.push(*file);
             }
         }
+        let (code, text) = match lack {
+            RoomLack::Full => (ProblemCode::PoolFull, WAITS_FOR_ROOM),
+            RoomLack::OutOfService => (ProblemCode::PoolOffline, WAITS_FOR_POOL),
+        };
         for page in untold.chunks(PAGE_FILES) {
-            let problem = StageProblem {
-                code: ProblemCode::PoolFull,
-                text: WAITS_FOR_ROOM.to_owned(),
-            };
+            let text = text.to_owned();
+            let problem = StageProblem { code, text };
             let files = page.to_vec();
             self.must(NearlineChange::RecallDelayed { files, problem })
                 .await;

@@ -56,8 +56,8 @@ impl<S: TapeSystem> Driver<S> {
         let placed = match place(&self.context, &found).await {
             Ok(placed) => placed,
             Err(why) => {
-                if let LocalError::NoRoom = why {
-                    self.wait_for_room(&[(file, found.size)]).await;
+                if let LocalError::NoRoom(lack) = why {
+                    self.wait_for_room(&[(file, found.size)], lack).await;
                 }
                 return self.ended(recall, RecallEnd::NotTaken(why));
             }

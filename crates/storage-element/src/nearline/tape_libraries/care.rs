@@ -4,8 +4,8 @@
 //! What is to be done is recorded by the request engine; how far it is follows from the namespace, so that a restart begins anew with
 //! what is left. The namespace is told of a file's new place before its old one counts for nothing.
 
-mod copying;
 mod emptying;
+mod further_copies;
 mod listing;
 mod moves;
 mod moving;
@@ -21,16 +21,17 @@ use super::catalogue::LiveBytes;
 use super::request_kind::RequestKind;
 use crate::config::{ArchiveClasses, TapeCareConfig};
 use crate::nearline::tape_libraries::LibraryTask;
-use copying::{Copying, FewCopies};
+use further_copies::{FewCopies, FurtherCopies};
 use listing::{ListedFile, list, prefix_of};
 use moves::{MoveGoal, TapeMoves};
 use moving::MoveKind;
-use penstock_model::Timestamp;
+use penstock_model::{PoolName, Timestamp};
 use penstock_persistence::namespace::{NamespaceError, TAPE_REMOVAL_USUAL};
+use penstock_tape::copy_count::CopyState;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::relabel::RelabelRefusal;
-use penstock_tape::repack::RepackStep;
-use penstock_tape::request::{FileId, RequestId, RequestOutcome, TapeName};
+use penstock_tape::repack::{DiskComparison, RepackStep};
+use penstock_tape::request::{FileId, RequestId, RequestOutcome, TapeCopy, TapeName};
 use penstock_tape::request_engine::Input;
 use penstock_tape::tape_care::CareStep;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,10 +48,9 @@ const USES_INTERVAL_NS: i64 = 3_600 * SECOND_NS;
 pub(in crate::nearline) enum CareNews {
     Listed(ListPurpose, TapeName, Option<Vec<ListedFile>>),
     Uses(Option<BTreeMap<TapeName, LiveBytes>>),
-    /// `None`: it could not be compared now.
     Compared {
         file: FileId,
-        is_same: Option<bool>,
+        comparison: DiskComparison,
     },
     FewCopies(Option<FewCopies>),
 }
@@ -75,7 +75,7 @@ pub(super) struct Care {
     sender: mpsc::UnboundedSender<CareNews>,
     pub(super) news: mpsc::UnboundedReceiver<CareNews>,
     mending: Option<TapeMoves>,
-    copying: Copying,
+    further_copies: FurtherCopies,
     repack: Option<(TapeName, Stage<TapeMoves>)>,
     verification: Option<(TapeName, Stage<VerificationPass>)>,
     /// Files that could not be mended, and until when they are left alone.
@@ -106,7 +106,7 @@ impl Care {
             sender,
             news,
             mending: None,
-            copying: Copying::default(),
+            further_copies: FurtherCopies::default(),
             repack: None,
             verification: None,
             unmended: BTreeMap::new(),
@@ -135,7 +135,7 @@ impl Care {
         self.is_due = true;
         self.unmended.clear();
         self.resting.clear();
-        self.copying.hasten();
+        self.further_copies.hasten();
     }
 
     pub(super) fn is_due(&self) -> bool {
@@ -145,7 +145,7 @@ impl Care {
     fn moves_of(&self, kind: MoveKind) -> Option<&TapeMoves> {
         match kind {
             MoveKind::Mending => self.mending.as_ref(),
-            MoveKind::Copying => self.copying.moves(),
+            MoveKind::FurtherCopy => self.further_copies.moves(),
             MoveKind::Repack => match &self.repack {
                 Some((_, Stage::Running(moves))) => Some(moves),
                 Some((_, Stage::Listing)) | None => None,
@@ -167,8 +167,8 @@ impl Care {
 
     /// What has become of a file, of those who have asked for that.
     fn steps(&mut self, step: impl FnMut(&mut TapeMoves) -> Option<RepackStep>) -> Vec<RepackStep> {
-        let (mending, copying) = (self.mending.as_mut(), self.copying.moves_mut());
-        let moves = [mending, copying, running(&mut self.repack)];
+        let (mending, further) = (self.mending.as_mut(), self.further_copies.moves_mut());
+        let moves = [mending, further, running(&mut self.repack)];
         moves.into_iter().flatten().filter_map(step).collect()
     }
 }
@@ -209,10 +209,13 @@ impl TapeLibraries {
         if self.engine.live().is_background_held(now_ns) {
             return orders;
         }
+        let pools = self.disk.pools();
+        let is_in_reach = |pool: &PoolName| pools.get(pool).is_some_and(|pool| pool.is_in_reach());
+        self.care.further_copies.look_at_away_pools(is_in_reach);
         self.find_uses(now_ns);
         self.begin_mending(now_ns);
         self.begin_repack(now_ns);
-        self.begin_look_at_copies(now_ns);
+        self.begin_copy_pass(now_ns);
         orders.extend(self.begin_verification(now_ns));
         orders.extend(self.go_on_moving(now_ns));
         orders.extend(self.go_on_verifying(now_ns));
@@ -239,18 +242,19 @@ impl TapeLibraries {
                 self.take_listing(purpose, tape, files);
                 Vec::new()
             }
-            CareNews::Compared { file, is_same } => {
-                if is_same == Some(false) {
+            CareNews::Compared { file, comparison } => {
+                if comparison == DiskComparison::Differs {
                     self.note_damaged(file);
                 }
-                let is_same = is_same == Some(true);
-                let steps = self.care.steps(|moves| moves.compared(file, is_same));
+                let times = (now_ns, self.care.config.copies_wait_ns);
+                let live = self.engine.live();
+                let is_good =
+                    |copy: &TapeCopy| live.copy_state(file, copy, times) == CopyState::Good;
+                let compare = |moves: &mut TapeMoves| moves.compared(file, comparison, is_good);
+                let steps = self.care.steps(compare);
                 self.take_steps(steps)
             }
-            CareNews::FewCopies(found) => {
-                self.take_few_copies(found);
-                Vec::new()
-            }
+            CareNews::FewCopies(found) => self.take_few_copies(found),
         };
         orders.extend(self.begin_care());
         orders

@@ -39,7 +39,7 @@ pub(crate) struct LibrariesStatus {
 }
 
 /// What a drive does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum DriveActivity {
     Free,
@@ -53,6 +53,31 @@ pub(crate) enum DriveActivity {
 }
 
 impl DriveActivity {
+    pub(crate) const ALL: [DriveActivity; 8] = [
+        DriveActivity::Free,
+        DriveActivity::Mounting,
+        DriveActivity::Idle,
+        DriveActivity::Reading,
+        DriveActivity::Writing,
+        DriveActivity::Syncing,
+        DriveActivity::Dismounting,
+        DriveActivity::Down,
+    ];
+
+    /// The word in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            DriveActivity::Free => "free",
+            DriveActivity::Mounting => "mounting",
+            DriveActivity::Idle => "idle",
+            DriveActivity::Reading => "reading",
+            DriveActivity::Writing => "writing",
+            DriveActivity::Syncing => "syncing",
+            DriveActivity::Dismounting => "dismounting",
+            DriveActivity::Down => "down",
+        }
+    }
+
     pub(super) fn of(state: &DriveState) -> DriveActivity {
         match state {
             DriveState::Free => DriveActivity::Free,
@@ -168,6 +193,7 @@ pub(super) fn meter_state(libraries: &TapeLibraries, counts: &TapeCounts) -> Met
         drives_max: all,
         write_cycle_seconds: u64::try_from(cycle_ns / SECOND_NS).ok(),
         mounts: Some(libraries.read_mounts),
+        write_mounts: Some(libraries.write_mounts),
         ..MeterState::of_counts(counts)
     }
 }

@@ -82,6 +82,7 @@ impl TapeLibraries {
             reads: BTreeMap::new(),
             incidents: BTreeMap::new(),
             read_mounts: 0,
+            write_mounts: 0,
             over_bytes: BTreeMap::new(),
             care: Care::new(
                 config.care.clone(),

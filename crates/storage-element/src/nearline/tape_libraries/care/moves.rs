@@ -8,16 +8,20 @@ use super::listing::ListedFile;
 use crate::config::ArchiveClasses;
 use crate::pool::Pool;
 use crate::reaper::Pools;
-use penstock_model::{Archival, NamespacePath};
+use penstock_model::{Archival, NamespacePath, PoolName};
 use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError, TapeFile};
 use penstock_tape::copy_count::{CopyNeed, FurtherCopy, KnownCopy, copy_need};
 use penstock_tape::data_set::{DataSet, DataSetName, HintSource};
 use penstock_tape::live_set::LiveSet;
-use penstock_tape::repack::{LiveFile, MoveWork, Repack, RepackOrder, RepackStep};
-use penstock_tape::request::{
-    Asker, FamilyName, FileId, RequestId, RequestOutcome, TapeName, VoName,
+use penstock_tape::repack::{
+    DiskComparison, DiskCopy, LiveFile, MoveWork, Repack, RepackOrder, RepackStep,
 };
-use std::collections::VecDeque;
+use penstock_tape::request::{
+    Asker, FamilyName, FileId, RequestId, RequestOutcome, TapeCopy, TapeName, VoName,
+};
+use rustix::io::Errno;
+use std::collections::{BTreeSet, VecDeque};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// Files that are looked up, and in the request engine, at once.
@@ -68,15 +72,19 @@ pub(super) struct TapeMoves {
     left: VecDeque<ListedFile>,
     batch: Repack,
     pub moved_files: u64,
-    /// They stay as they are, for now.
+    /// They stay as they are, for now, and may be moved later.
     pub failed_files: u64,
 }
 
-/// What is known of a file when it is looked up.
-enum LookedUp {
+/// What is to be done for a file, as it is found when it is looked up.
+enum MoveDecision {
     Move(Box<LiveFile>),
     /// It has no copy there any more, or needs none.
     Gone,
+    /// It needs a copy, and a tape that is away has one to make it from.
+    TapeAway,
+    /// The same; this pool does, which is away for a while.
+    PoolAway(PoolName),
     /// There is nothing to make a copy from.
     Hopeless,
     /// There is no copy left that counts.
@@ -102,6 +110,8 @@ pub(super) struct NextMoves {
     pub hopeless: Vec<FileId>,
     /// Files without a copy that counts.
     pub lost: Vec<LostFile>,
+    /// Pools that are away, and have files that are to be copied.
+    pub away_pools: BTreeSet<PoolName>,
 }
 
 impl TapeMoves {
@@ -145,8 +155,10 @@ impl TapeMoves {
         while self.batch.is_done() && !self.left.is_empty() {
             let (mut listed, mut ids) = (Vec::new(), Vec::new());
             while let Some(one) = self.left.pop_front() {
-                // What is moved for another reason already.
-                if !is_skipped(one.file) {
+                if is_skipped(one.file) {
+                    // It is moved for another reason already, which may leave it with too few copies.
+                    self.failed_files += 1;
+                } else {
                     ids.push(EntryId(one.file.0));
                     listed.push(one);
                 }
@@ -167,10 +179,21 @@ impl TapeMoves {
             let mut files = Vec::new();
             for (one, found) in listed.into_iter().zip(found) {
                 match self.look_up(context, &one, found.as_ref()) {
-                    LookedUp::Move(live) => files.push(*live),
-                    LookedUp::Gone => next.gone.push(one.file),
-                    LookedUp::Hopeless => next.hopeless.push(one.file),
-                    LookedUp::Lost(lost) => next.lost.push(lost),
+                    MoveDecision::Move(live) => files.push(*live),
+                    MoveDecision::Gone => next.gone.push(one.file),
+                    MoveDecision::TapeAway => self.failed_files += 1,
+                    MoveDecision::PoolAway(pool) => {
+                        self.failed_files += 1;
+                        next.away_pools.insert(pool);
+                    }
+                    MoveDecision::Hopeless => {
+                        self.failed_files += 1;
+                        next.hopeless.push(one.file);
+                    }
+                    MoveDecision::Lost(lost) => {
+                        self.failed_files += 1;
+                        next.lost.push(lost);
+                    }
                 }
             }
             self.batch = Repack::new(asker(), context.part_bytes, files);
@@ -190,9 +213,9 @@ impl TapeMoves {
         context: &MoveContext<'_>,
         listed: &ListedFile,
         found: Option<&TapeFile>,
-    ) -> LookedUp {
+    ) -> MoveDecision {
         let Some(found) = found.filter(|found| found.archival == Archival::Cached) else {
-            return LookedUp::Gone;
+            return MoveDecision::Gone;
         };
         let uris = found.copies.iter();
         let uris: Vec<CopyUri> = uris.filter_map(|copy| CopyUri::parse(&copy.uri)).collect();
@@ -200,17 +223,19 @@ impl TapeMoves {
             MoveGoal::Empty { tape, together } => {
                 let hint = together.get(listed.hint).map(|hint| data_set(hint));
                 let live = moved_file(context, (listed, found), uris, tape);
-                live.map_or(LookedUp::Gone, |live| {
+                live.map_or(MoveDecision::Gone, |live| {
                     let data_set = hint;
-                    LookedUp::Move(Box::new(LiveFile { data_set, ..live }))
+                    MoveDecision::Move(Box::new(LiveFile { data_set, ..live }))
                 })
             }
             MoveGoal::Mend(tape) => match moved_file(context, (listed, found), uris, tape) {
-                None => LookedUp::Gone,
-                Some(live) if !live.is_on_disk && live.copies.len() < 2 => LookedUp::Hopeless,
+                None => MoveDecision::Gone,
+                Some(live) if live.disk == DiskCopy::Absent && live.copies.len() < 2 => {
+                    MoveDecision::Hopeless
+                }
                 Some(live) => {
                     let is_unreadable = true;
-                    LookedUp::Move(Box::new(LiveFile {
+                    MoveDecision::Move(Box::new(LiveFile {
                         is_unreadable,
                         ..live
                     }))
@@ -229,8 +254,14 @@ impl TapeMoves {
         self.count(step)
     }
 
-    pub(super) fn compared(&mut self, file: FileId, is_same: bool) -> Option<RepackStep> {
-        let step = self.batch.compared(file, is_same);
+    /// `is_good` tells copies that can be read.
+    pub(super) fn compared(
+        &mut self,
+        file: FileId,
+        comparison: DiskComparison,
+        is_good: impl Fn(&TapeCopy) -> bool,
+    ) -> Option<RepackStep> {
+        let step = self.batch.compared(file, comparison, is_good);
         self.count(step)
     }
 
@@ -238,7 +269,7 @@ impl TapeMoves {
         match &step {
             Some(RepackStep::Written { .. }) => self.moved_files += 1,
             Some(RepackStep::Stays { .. }) => self.failed_files += 1,
-            Some(RepackStep::OnDisk(_)) | None => {}
+            Some(RepackStep::OnDisk(_) | RepackStep::Damaged(_)) | None => {}
         }
         step
     }
@@ -273,9 +304,9 @@ fn copied_file(
     context: &MoveContext<'_>,
     (file, found): (FileId, &TapeFile),
     uris: Vec<CopyUri>,
-) -> LookedUp {
+) -> MoveDecision {
     let Some(tape) = uris.first().map(|uri| uri.copy.tape.clone()) else {
-        return LookedUp::Gone;
+        return MoveDecision::Gone;
     };
     let times = (context.now_ns, context.copies_wait_ns);
     let known = uris.into_iter().map(|uri| KnownCopy {
@@ -288,17 +319,22 @@ fn copied_file(
     let libraries = u32::try_from(context.libraries).unwrap_or(u32::MAX);
     let wanted = class.map_or(1, |class| class.copies).min(libraries);
     match copy_need(&known, wanted, is_on_disk(context, found)) {
-        CopyNeed::Nothing | CopyNeed::Wait => LookedUp::Gone,
+        CopyNeed::Nothing => MoveDecision::Gone,
+        CopyNeed::Wait => match pool_of(context, found) {
+            Some(pool) => MoveDecision::PoolAway(pool.name.clone()),
+            None => MoveDecision::TapeAway,
+        },
         CopyNeed::OneMore(further) => {
-            LookedUp::Move(Box::new(live_file(context, (file, found), further)))
+            MoveDecision::Move(Box::new(live_file(context, (file, found), further)))
         }
-        // A pool that is away for a while has it.
-        CopyNeed::NoGoodCopy if pool_of(context, found).is_some() => LookedUp::Gone,
-        CopyNeed::NoGoodCopy => LookedUp::Lost(LostFile {
-            file,
-            path: found.path.clone(),
-            tape,
-        }),
+        CopyNeed::NoGoodCopy => match pool_of(context, found) {
+            Some(pool) => MoveDecision::PoolAway(pool.name.clone()),
+            None => MoveDecision::Lost(LostFile {
+                file,
+                path: found.path.clone(),
+                tape,
+            }),
+        },
     }
 }
 
@@ -317,7 +353,10 @@ fn live_file(
         family: FamilyName(context.classes.family_of(&found.path, found.size).into()),
         is_packed: class.is_some_and(|class| found.size < class.packed_below),
         data_set: None,
-        is_on_disk: is_on_disk(context, found),
+        disk: match is_on_disk(context, found) {
+            true => DiskCopy::Present,
+            false => DiskCopy::Absent,
+        },
         is_unreadable: false,
     }
 }
@@ -352,20 +391,20 @@ pub(super) fn asker() -> Asker {
     }
 }
 
-/// Whether the copy of a file on disk is what is known of the file; `None`: that cannot be told now. Blocks.
-pub(super) fn is_same_on_disk(disk: &DiskSide, file: FileId) -> Option<bool> {
-    match disk.is_as_written(file) {
-        Ok(true) => Some(true),
-        Ok(false) => {
-            tracing::error!(
-                file = file.0,
-                "the copy on disk of a file is damaged: its checksum differs"
-            );
-            Some(false)
-        }
-        Err(why) => {
-            tracing::warn!(file = file.0, %why, "the copy on disk of a file cannot be compared now");
-            None
-        }
+/// Compares the copy of a file on disk with what is known of the file. Blocks.
+pub(super) fn compare_on_disk(disk: &DiskSide, file: FileId) -> DiskComparison {
+    let Err(why) = disk.read_as_written(file) else {
+        return DiskComparison::Same;
+    };
+    // Its sectors cannot be read, or its data is not there.
+    let is_unreadable = [Errno::IO, Errno::NOENT].map(Errno::raw_os_error);
+    let is_unreadable = why
+        .raw_os_error()
+        .is_some_and(|code| is_unreadable.contains(&code));
+    if is_unreadable || why.kind() == ErrorKind::InvalidData {
+        tracing::error!(file = file.0, %why, "the copy on disk of a file that is on tape is damaged");
+        return DiskComparison::Differs;
     }
+    tracing::warn!(file = file.0, %why, "the copy on disk of a file cannot be compared now");
+    DiskComparison::Unknown
 }

@@ -5,7 +5,7 @@ use super::super::TapeLibraries;
 use super::super::copy_uri::CopyUri;
 use super::super::disk_side::DiskSide;
 use super::listing::ListedFile;
-use super::moves::{MoveContext, MoveGoal, TapeMoves, is_same_on_disk};
+use super::moves::{MoveContext, MoveGoal, TapeMoves, compare_on_disk};
 use super::{CareNews, Stage, blocking, logged, running};
 use crate::nearline::driver_task::TapeOutcome;
 use crate::nearline::tape_libraries::LibraryTask;
@@ -24,13 +24,14 @@ pub(super) enum MoveKind {
     /// Their copies cannot be read.
     Mending,
     /// They have too few copies.
-    Copying,
+    FurtherCopy,
     /// Their tape is to be emptied.
     Repack,
 }
 
 impl MoveKind {
-    pub(super) const ALL: [MoveKind; 3] = [MoveKind::Mending, MoveKind::Copying, MoveKind::Repack];
+    pub(super) const ALL: [MoveKind; 3] =
+        [MoveKind::Mending, MoveKind::FurtherCopy, MoveKind::Repack];
 }
 
 impl TapeLibraries {
@@ -82,7 +83,7 @@ impl TapeLibraries {
             }
             other => self.care.repack = other,
         }
-        orders.extend(self.go_on_copying(now_ns));
+        orders.extend(self.go_on_copy_pass());
         orders
     }
 
@@ -102,7 +103,7 @@ impl TapeLibraries {
         };
         let moves = match kind {
             MoveKind::Mending => care.mending.as_mut(),
-            MoveKind::Copying => care.copying.moves_mut(),
+            MoveKind::FurtherCopy => care.further_copies.moves_mut(),
             MoveKind::Repack => running(&mut care.repack),
         };
         let Some(moves) = moves else {
@@ -114,7 +115,7 @@ impl TapeLibraries {
             held.contains(&file)
                 || match kind {
                     MoveKind::Mending => false,
-                    MoveKind::Copying => is_mended && !care.unmended.contains_key(&file),
+                    MoveKind::FurtherCopy => is_mended && !care.unmended.contains_key(&file),
                     MoveKind::Repack => is_mended,
                 }
         };
@@ -132,8 +133,10 @@ impl TapeLibraries {
             self.care.unmended.insert(file, i64::MAX);
         }
         for file in next.lost {
-            self.care.copying.note_lost(file, now_ns);
+            self.care.further_copies.note_lost(file, now_ns);
         }
+        let further = &mut self.care.further_copies;
+        further.note_away_pools(next.away_pools);
         let (mut recalls, mut archives) = (Vec::new(), Vec::new());
         for order in next.orders {
             match order {
@@ -156,8 +159,8 @@ impl TapeLibraries {
         let disk: DiskSide = self.disk.clone();
         blocking(
             &self.care.sender,
-            move || is_same_on_disk(&disk, file),
-            move |is_same| CareNews::Compared { file, is_same },
+            move || compare_on_disk(&disk, file),
+            move |comparison| CareNews::Compared { file, comparison },
         );
     }
 
@@ -167,6 +170,10 @@ impl TapeLibraries {
             self.care.is_due = true;
             match step {
                 RepackStep::OnDisk(_) => {}
+                RepackStep::Damaged(file) => {
+                    let file = EntryId(file.0);
+                    orders.push(LibraryTask::Tell(TapeOutcome::DiskCopyDamaged(file)));
+                }
                 RepackStep::Written {
                     file,
                     instead_of,

@@ -20,7 +20,7 @@ pub(crate) struct CareStatus {
     pub verifying: Option<VerifyingStatus>,
     pub repacks: Vec<RepackStatus>,
     /// Files that had too few copies on tape and get further ones.
-    pub copying: Option<CopyingStatus>,
+    pub copying: Option<FurtherCopiesStatus>,
     /// Files without a copy that can be read.
     pub without_copy_files: u64,
     /// The first of them.
@@ -56,7 +56,7 @@ pub(crate) struct RepackStatus {
 
 /// Files that get further copies on tape.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct CopyingStatus {
+pub(crate) struct FurtherCopiesStatus {
     /// Since the look began that found them.
     pub copied_files: u64,
     /// That were found and have no further copy yet.
@@ -145,11 +145,11 @@ pub(in super::super) fn care_status(libraries: &TapeLibraries, times: &Times) ->
         })
     });
     let unreadable = live.unreadable.iter().take(NAMED_MAX);
-    let copying = care.copying.progress();
-    let lost = care.copying.lost.values();
+    let copying = care.further_copies.progress();
+    let lost = care.further_copies.lost.values();
     let named = lost.clone().flat_map(|lost| &lost.named);
     CareStatus {
-        copying: copying.map(|(copied_files, left_files)| CopyingStatus {
+        copying: copying.map(|(copied_files, left_files)| FurtherCopiesStatus {
             copied_files,
             left_files,
         }),
@@ -181,5 +181,5 @@ pub(in super::super) fn care_status(libraries: &TapeLibraries, times: &Times) ->
 pub(in super::super) fn lost_files(
     libraries: &TapeLibraries,
 ) -> impl Iterator<Item = (i64, String)> {
-    libraries.care.copying.incidents()
+    libraries.care.further_copies.incidents()
 }

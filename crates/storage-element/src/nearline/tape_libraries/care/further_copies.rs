@@ -8,8 +8,10 @@ use super::listing::{ListedFile, prefix_of};
 use super::moves::{LostFile, MoveGoal, TapeMoves};
 use super::{CareNews, Stage, blocking, logged};
 use crate::config::ArchiveClasses;
+use crate::nearline::driver_task::TapeOutcome;
 use crate::nearline::tape_libraries::LibraryTask;
 use crate::nearline::wording::{files_without_copy, log_begin, log_end};
+use penstock_model::PoolName;
 use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError};
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{FileId, TapeName};
@@ -20,20 +22,20 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two looks, in the time of the libraries.
-const LOOK_INTERVAL_NS: i64 = 3_600 * SECOND_NS;
-/// Between two looks at all files, when some could not be copied.
-const LOOK_AT_ALL_INTERVAL_NS: i64 = 24 * 3_600 * SECOND_NS;
+/// Between two passes, in the time of the libraries.
+const PASS_INTERVAL_NS: i64 = 3_600 * SECOND_NS;
+/// Between two passes through all files, when some could not be copied.
+const WHOLE_PASS_INTERVAL_NS: i64 = 24 * 3_600 * SECOND_NS;
 /// Files that are looked up at once.
 const PAGE_FILES: usize = 1_000;
-/// Between two pages of a look at all files.
+/// Between two pages of a pass through all files.
 const PAGE_PAUSE: Duration = Duration::from_millis(20);
 /// Files without a copy that are told of by name, of one tape.
 const LOST_NAMED: usize = 100;
 
 /// What is looked through.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum Scope {
     /// Copies on a tape that is out of use: their names begin so.
     Tape {
         tape: TapeName,
@@ -45,11 +47,13 @@ enum Place {
 }
 
 /// Files that may have too few copies.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::nearline) struct FewCopies {
     files: BTreeSet<EntryId>,
-    /// Where the look goes on; `None`: it has come to the end of the place.
-    next: Option<Place>,
+    /// Files of the trash, or gone, and their copies on the tape that is out of use.
+    removed: BTreeMap<EntryId, Vec<String>>,
+    /// Where the pass goes on; `None`: it has come to the end of the scope.
+    next: Option<Scope>,
 }
 
 /// What tells that a file may have too few copies.
@@ -84,52 +88,55 @@ impl LostFiles {
     }
 }
 
-/// A look at what may have too few copies.
-struct Look {
+/// One search for files with too few copies, which are copied as they are found.
+struct CopyPass {
     /// Not looked through yet.
-    places: VecDeque<Place>,
+    scopes: VecDeque<Scope>,
     /// Tapes whose files it has looked up, and the one that it looks at now.
-    looked: BTreeSet<TapeName>,
+    tapes: BTreeSet<TapeName>,
     current: Option<TapeName>,
     /// Files are being found, or copied.
     stage: Stage<TapeMoves>,
     /// What classes want, when all files are looked through.
     classes: Option<String>,
     copied_files: u64,
+    /// They may lack a copy still.
     failed_files: u64,
     lost: BTreeMap<TapeName, LostFiles>,
 }
 
 /// Which files get further copies.
 #[derive(Default)]
-pub(super) struct Copying {
-    look: Option<Look>,
+pub(super) struct FurtherCopies {
+    pass: Option<CopyPass>,
     due_ns: i64,
     /// From when on all files may be looked through.
-    all_due_ns: i64,
-    /// As the last look has found them, or this one already has.
+    whole_due_ns: i64,
+    /// Pools that were away while files in them lacked a copy.
+    away_pools: BTreeSet<PoolName>,
+    /// As the last pass has found them, or this one already has.
     pub(super) lost: BTreeMap<TapeName, LostFiles>,
 }
 
-impl Copying {
+impl FurtherCopies {
     /// Files that are being copied.
     pub(super) fn moves(&self) -> Option<&TapeMoves> {
-        match &self.look.as_ref()?.stage {
+        match &self.pass.as_ref()?.stage {
             Stage::Listing => None,
             Stage::Running(moves) => Some(moves),
         }
     }
 
     pub(super) fn moves_mut(&mut self) -> Option<&mut TapeMoves> {
-        match &mut self.look.as_mut()?.stage {
+        match &mut self.pass.as_mut()?.stage {
             Stage::Listing => None,
             Stage::Running(moves) => Some(moves),
         }
     }
 
-    /// Files that this look has copied, and those that it has found and not copied yet. `None`: there were none.
+    /// Files that this pass has copied, and those that it has found and not copied yet. `None`: there were none.
     pub(super) fn progress(&self) -> Option<(u64, u64)> {
-        let copied = self.look.as_ref()?.copied_files;
+        let copied = self.pass.as_ref()?.copied_files;
         let (now_copied, left) = self
             .moves()
             .map_or((0, 0), |moves| (moves.moved_files, moves.left_files()));
@@ -137,26 +144,40 @@ impl Copying {
         (copied + left > 0).then_some((copied, left))
     }
 
-    /// What is out of use is looked at now.
+    /// The next pass begins as soon as this one has ended, and looks through all files if some lack copies.
     pub(super) fn hasten(&mut self) {
-        self.due_ns = 0;
+        (self.due_ns, self.whole_due_ns) = (0, 0);
+    }
+
+    /// These pools are away, and have files that lack a copy.
+    pub(super) fn note_away_pools(&mut self, pools: BTreeSet<PoolName>) {
+        self.away_pools.extend(pools);
+    }
+
+    /// Files that could not be copied may be, once their pool is back.
+    pub(super) fn look_at_away_pools(&mut self, is_in_reach: impl Fn(&PoolName) -> bool) {
+        let before = self.away_pools.len();
+        self.away_pools.retain(|pool| !is_in_reach(pool));
+        if self.away_pools.len() < before {
+            self.hasten();
+        }
     }
 
     /// A file has no copy left. It is told at once, and counts for one tape.
     pub(super) fn note_lost(&mut self, file: LostFile, now_ns: i64) {
-        let Some(look) = &mut self.look else {
+        let Some(pass) = &mut self.pass else {
             return;
         };
         let tape = file.tape.clone();
-        let is_counted = match &look.current {
+        let is_counted = match &pass.current {
             Some(current) => *current == tape,
-            None => !look.looked.contains(&tape),
+            None => !pass.tapes.contains(&tape),
         };
         if !is_counted {
             return;
         }
         let since_ns = self.lost.get(&tape).map_or(now_ns, |known| known.since_ns);
-        let found = look.lost.entry(tape.clone()).or_insert(LostFiles {
+        let found = pass.lost.entry(tape.clone()).or_insert(LostFiles {
             since_ns,
             files: 0,
             named: Vec::new(),
@@ -174,17 +195,18 @@ impl Copying {
         }
     }
 
-    /// A tape is used again.
+    /// A tape is used again: files may be copied from it.
     fn tape_is_back(&mut self, tape: &TapeName) {
-        if let Some(look) = &mut self.look {
-            look.lost.remove(tape);
+        self.hasten();
+        if let Some(pass) = &mut self.pass {
+            pass.lost.remove(tape);
         }
         if let Some(lost) = self.lost.remove(tape) {
             log_end(&lost.words(tape));
         }
     }
 
-    /// What a look has not found again is over.
+    /// What a pass has not found again is over.
     fn tell_ends(&mut self, found: BTreeMap<TapeName, LostFiles>) {
         let over = self.lost.iter();
         for (tape, lost) in over.filter(|(tape, _)| !found.contains_key(*tape)) {
@@ -218,7 +240,7 @@ impl TapeLibraries {
         let mut orders = Vec::new();
         for (tape, step) in changed {
             if step == CareStep::InUse {
-                self.care.copying.tape_is_back(&tape);
+                self.care.further_copies.tape_is_back(&tape);
             }
             orders.extend(self.care_step(tape, step));
         }
@@ -226,20 +248,17 @@ impl TapeLibraries {
     }
 
     /// Files of tapes that have been out of use for too long, and all files when classes have changed.
-    pub(super) fn begin_look_at_copies(&mut self, now_ns: i64) {
-        let copying = &self.care.copying;
-        if copying.look.is_some() || now_ns < copying.due_ns {
+    pub(super) fn begin_copy_pass(&mut self, now_ns: i64) {
+        let further = &self.care.further_copies;
+        if further.pass.is_some() || now_ns < further.due_ns {
             return;
         }
         let live = self.engine.live();
         let wait_ns = self.care.config.copies_wait_ns;
-        let lost = live.tapes.iter().filter(|(tape, _)| {
-            let care = live.care.get(*tape);
-            let since_ns = care.and_then(|care| care.out_of_use_ns);
-            since_ns.is_some_and(|since_ns| since_ns.saturating_add(wait_ns) <= now_ns)
-        });
-        let mut places: VecDeque<Place> = lost
-            .map(|(tape, facts)| Place::Tape {
+        let lost = live.tapes.iter();
+        let lost = lost.filter(|(tape, _)| live.is_lost(tape, (now_ns, wait_ns)));
+        let mut scopes: VecDeque<Scope> = lost
+            .map(|(tape, facts)| Scope::Tape {
                 tape: tape.clone(),
                 prefix: prefix_of(&facts.library, tape),
                 after: String::new(),
@@ -247,12 +266,16 @@ impl TapeLibraries {
             .collect();
         let classes = words_of(&self.care.classes, self.libraries.len());
         let is_new = live.compared_classes.as_ref() != Some(&classes);
-        let classes = (is_new && now_ns >= copying.all_due_ns).then_some(classes);
-        places.extend(classes.as_ref().map(|_| Place::All { after: EntryId(0) }));
-        self.care.copying.due_ns = now_ns.saturating_add(LOOK_INTERVAL_NS);
-        self.care.copying.look = Some(Look {
-            places,
-            looked: BTreeSet::new(),
+        let classes = (is_new && now_ns >= further.whole_due_ns).then_some(classes);
+        scopes.extend(classes.as_ref().map(|_| Scope::All { after: EntryId(0) }));
+        let further = &mut self.care.further_copies;
+        further.due_ns = now_ns.saturating_add(PASS_INTERVAL_NS);
+        if classes.is_some() {
+            further.whole_due_ns = now_ns.saturating_add(WHOLE_PASS_INTERVAL_NS);
+        }
+        further.pass = Some(CopyPass {
+            scopes,
+            tapes: BTreeSet::new(),
             current: None,
             stage: Stage::Running(TapeMoves::new(MoveGoal::Copy, Vec::new())),
             classes,
@@ -263,34 +286,34 @@ impl TapeLibraries {
     }
 
     /// What was found is copied before more is looked for.
-    pub(super) fn go_on_copying(&mut self, now_ns: i64) -> Vec<LibraryTask> {
-        let Some(look) = &mut self.care.copying.look else {
+    pub(super) fn go_on_copy_pass(&mut self) -> Vec<LibraryTask> {
+        let Some(pass) = &mut self.care.further_copies.pass else {
             return Vec::new();
         };
-        let Stage::Running(moves) = &look.stage else {
+        let Stage::Running(moves) = &pass.stage else {
             return Vec::new();
         };
         if !moves.is_done() {
             return Vec::new();
         }
-        look.copied_files += moves.moved_files;
-        look.failed_files += moves.failed_files;
-        match look.places.pop_front() {
-            Some(place) => {
-                look.stage = Stage::Listing;
-                look.current = match &place {
-                    Place::Tape { tape, .. } => Some(tape.clone()),
-                    Place::All { .. } => None,
+        pass.copied_files += moves.moved_files;
+        pass.failed_files += moves.failed_files;
+        match pass.scopes.pop_front() {
+            Some(scope) => {
+                pass.stage = Stage::Listing;
+                pass.current = match &scope {
+                    Scope::Tape { tape, .. } => Some(tape.clone()),
+                    Scope::All { .. } => None,
                 };
-                look.looked.extend(look.current.clone());
-                self.find_few_copies(place);
+                pass.tapes.extend(pass.current.clone());
+                self.find_few_copies(scope);
                 Vec::new()
             }
-            None => self.end_look_at_copies(now_ns),
+            None => self.end_copy_pass(),
         }
     }
 
-    fn find_few_copies(&self, place: Place) {
+    fn find_few_copies(&self, scope: Scope) {
         let live = self.engine.live();
         let readable = live.tapes.keys().filter(|tape| live.is_readable(tape));
         let copies = self.care.classes.0.iter().map(|class| class.copies);
@@ -302,22 +325,28 @@ impl TapeLibraries {
         let what = "files with too few copies on tape cannot be looked for";
         blocking(
             &self.care.sender,
-            move || logged(what, find(&namespace, place, &test, || news.is_closed())),
+            move || logged(what, find(&namespace, scope, &test, || news.is_closed())),
             CareNews::FewCopies,
         );
     }
 
-    pub(super) fn take_few_copies(&mut self, found: Option<FewCopies>) {
-        let Some(look) = &mut self.care.copying.look else {
-            return;
+    pub(super) fn take_few_copies(&mut self, found: Option<FewCopies>) -> Vec<LibraryTask> {
+        let further = &mut self.care.further_copies;
+        let Some(pass) = &mut further.pass else {
+            return Vec::new();
         };
-        let Some(FewCopies { files, next }) = found else {
-            // The next look begins anew.
-            self.care.copying.look = None;
-            return;
+        let Some(found) = found else {
+            // The next pass begins anew.
+            (further.pass, further.whole_due_ns) = (None, 0);
+            return Vec::new();
         };
+        let FewCopies {
+            files,
+            removed,
+            next,
+        } = found;
         if let Some(next) = next {
-            look.places.push_front(next);
+            pass.scopes.push_front(next);
         }
         let files = files.into_iter().map(|file| ListedFile {
             hint: 0,
@@ -326,12 +355,20 @@ impl TapeLibraries {
             size_bytes: 0,
         });
         let moves = TapeMoves::new(MoveGoal::Copy, files.collect());
-        look.stage = Stage::Running(moves);
+        pass.stage = Stage::Running(moves);
+        let tape = pass.current.clone();
+        let times = (self.now_ns(), self.care.config.copies_wait_ns);
+        let live = self.engine.live();
+        // It may have come back while its files were listed.
+        let is_lost = tape.is_some_and(|tape| live.is_lost(&tape, times));
+        let removed = removed.into_iter().filter(|_| is_lost);
+        let lost = removed.map(|(file, uris)| TapeOutcome::LostInTrash { file, uris });
+        lost.map(LibraryTask::Tell).collect()
     }
 
     /// The copy of a file on disk, which was to be written to tape, is not the file.
     pub(super) fn note_damaged(&mut self, file: FileId) {
-        let moves = self.care.copying.moves();
+        let moves = self.care.further_copies.moves();
         if !moves.is_some_and(|moves| moves.holds(file)) {
             return;
         }
@@ -352,32 +389,30 @@ impl TapeLibraries {
             let path = found.path;
             let lost = LostFile { file, path, tape };
             let now_ns = self.now_ns();
-            self.care.copying.note_lost(lost, now_ns);
+            self.care.further_copies.note_lost(lost, now_ns);
         }
     }
 
-    fn end_look_at_copies(&mut self, now_ns: i64) -> Vec<LibraryTask> {
-        let Some(look) = self.care.copying.look.take() else {
+    fn end_copy_pass(&mut self) -> Vec<LibraryTask> {
+        let further = &mut self.care.further_copies;
+        let Some(pass) = further.pass.take() else {
             return Vec::new();
         };
-        self.care.copying.tell_ends(look.lost);
-        if look.copied_files > 0 {
+        further.tell_ends(pass.lost);
+        if pass.copied_files > 0 {
             tracing::info!(
-                files = look.copied_files,
+                files = pass.copied_files,
                 "files on tape that had too few copies have further ones"
             );
         }
-        let Some(classes) = look.classes else {
-            return Vec::new();
-        };
-        match (look.copied_files, look.failed_files) {
-            (0, 0) => self.input(Input::ClassesCompared(classes)),
-            // Whether all have enough now the next look tells: some may want more than one.
-            (_, 0) => Vec::new(),
-            (_, _) => {
-                self.care.copying.all_due_ns = now_ns.saturating_add(LOOK_AT_ALL_INTERVAL_NS);
+        match (pass.classes, pass.copied_files, pass.failed_files) {
+            (Some(classes), 0, 0) => self.input(Input::ClassesCompared(classes)),
+            (Some(_), _, 0) => {
+                // Whether all have enough now the next pass tells: some may want more than one.
+                further.whole_due_ns = 0;
                 Vec::new()
             }
+            (_, _, _) => Vec::new(),
         }
     }
 }
@@ -396,41 +431,56 @@ fn words_of(classes: &ArchiveClasses, libraries: usize) -> String {
 /// The next files that may have too few copies. Blocks.
 fn find(
     namespace: &Namespace,
-    place: Place,
+    scope: Scope,
     test: &CopyTest,
     is_over: impl Fn() -> bool,
 ) -> Result<FewCopies, NamespaceError> {
-    match place {
-        Place::Tape {
+    match scope {
+        Scope::Tape {
             tape,
             prefix,
             after,
         } => {
             let page = namespace.tape_copies_with(&prefix, &after, PAGE_FILES)?;
-            let last = page.last().map(|(_, uri)| uri.clone());
-            let files = page.into_iter().map(|(file, _)| file);
-            Ok(FewCopies {
-                files: files.collect(),
-                next: last.map(|after| Place::Tape {
-                    tape,
-                    prefix,
-                    after,
-                }),
-            })
+            let next = page.last().map(|(_, last)| Scope::Tape {
+                tape,
+                prefix,
+                after: last.clone(),
+            });
+            let mut found = FewCopies {
+                next,
+                ..FewCopies::default()
+            };
+            let ids: Vec<EntryId> = page.iter().map(|(file, _)| *file).collect();
+            let known = namespace.tape_files_of(&ids)?;
+            for ((file, uri), known) in page.into_iter().zip(known) {
+                if known.is_some() {
+                    found.files.insert(file);
+                } else {
+                    found.removed.entry(file).or_default().push(uri);
+                }
+            }
+            Ok(found)
         }
-        Place::All { mut after } => {
+        Scope::All { mut after } => {
             let mut files = BTreeSet::new();
             loop {
                 let page = namespace.tape_copies(after, PAGE_FILES)?;
                 let Some((last, _)) = page.last() else {
-                    return Ok(FewCopies { files, next: None });
+                    return Ok(FewCopies {
+                        files,
+                        ..FewCopies::default()
+                    });
                 };
                 after = *last;
                 let suspects = page.into_iter().filter(|(_, uris)| test.is_suspect(uris));
                 files.extend(suspects.map(|(file, _)| file));
                 if files.len() >= PAGE_FILES || is_over() {
-                    let next = Some(Place::All { after });
-                    return Ok(FewCopies { files, next });
+                    return Ok(FewCopies {
+                        files,
+                        next: Some(Scope::All { after }),
+                        ..FewCopies::default()
+                    });
                 }
                 std::thread::sleep(PAGE_PAUSE);
             }
