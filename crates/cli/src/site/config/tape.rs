@@ -254,3 +254,7 @@ impl TapeConfig {
         Span(Duration::from_secs(7 * 86_400))
     }
 }
+
+fn nanoseconds(span: Span) -> i64 {
+    i64::try_from(span.0.as_nanos()).unwrap_or(i64::MAX)
+}

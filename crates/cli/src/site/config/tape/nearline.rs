@@ -1,8 +1,7 @@
 //! What a storage element with files on tape is started with.
 
-use super::{ReadFromTape, TapeClass, TapeConfig};
+use super::{ReadFromTape, TapeClass, TapeConfig, nanoseconds};
 use penstock_model::Bytes;
-use penstock_model::quantity::Span;
 use penstock_storage_element::hsm_command::HsmCommandConfig;
 use penstock_storage_element::{
     ArchiveClasses, HsmProgramConfig, LibrariesConfig, NearlineConfig, TapeCareConfig,
@@ -109,10 +108,6 @@ impl TapeConfig {
             time_factor: self.time_factor,
         }
     }
-}
-
-fn nanoseconds(span: Span) -> i64 {
-    i64::try_from(span.0.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
