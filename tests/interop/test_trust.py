@@ -13,7 +13,7 @@ import time
 import pytest
 import requests
 
-from .clients import content
+from .clients import Door, content
 from .fault_server import FaultServer
 from .site import Site
 
@@ -132,6 +132,22 @@ def test_without_rights_tokens_of_the_other_site_allow_nothing(make, tmp_path):
     run(a, "copy", file, f"{b.door}/new")
     add(b, a, "--rights", "none")
     run(a, "ls", f"{b.door}/set/", exit_code=3)
+
+
+def test_rights_bound_what_groups_of_tokens_allow(make):
+    """Of a site that speaks for a VO for whose groups this one has rules."""
+    a, b = make("a"), make("b").start()
+    a.append('[[storage.group]]\ngroup = "/dteam"\npath = "/data"\nrights = ["read", "create", "modify"]\n')
+    a.start()
+    Door(a).put("/data/f", b"x")
+    member = Door(a, b.token(scope="openid", groups=["/dteam"]))
+    told = add(a, b, "--rights", "read", "--prefix", "/data", "--vo", "dteam")
+    assert any("dteam" in warning and "--rights" in warning for warning in told["warnings"])
+    assert member.get("/data/f") == b"x"
+    member.put("/data/new", b"x", expect=403)
+    assert member.ask("DELETE", "/data/f").status_code == 403
+    add(a, b, "--rights", "write", "--prefix", "/data", "--vo", "dteam")
+    member.put("/data/new", b"x")
 
 
 def test_what_is_trusted_is_listed_watched_and_taken_back(make, binary, tmp_path):
