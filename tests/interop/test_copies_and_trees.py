@@ -274,10 +274,10 @@ def test_an_upload_that_may_replace_is_not_gone_on_with_by_one_that_may_not(begi
     process = begin("copy", large, url, "--bwlimit", SLOW)
     try:
         eventually("another upload has begun", lambda: parts_at(grid.here) - old)
-        eventually("the old part was given up", lambda: old - parts_at(grid.here))
         door.put(f"{place}/large", b"of another")
         _, err = process.communicate(timeout=60)
-        assert process.returncode == 1 and b"exists with different content" in err
+        assert process.returncode == 1 and b"exists with different content" in err, err
+        eventually("the old part was given up", lambda: old - parts_at(grid.here))
     finally:
         process.kill()
         process.wait()
