@@ -159,7 +159,7 @@ impl TapeLibraries {
         self.incidents = incidents.chain(unreadable).collect();
     }
 
-    /// What the driver does of what the engine orders.
+    /// What the driver does of what the engine orders. Long because each effect has one arm.
     fn orders(&mut self, effects: Vec<Effect>) -> Vec<LibraryTask> {
         let mut orders = Vec::new();
         for effect in effects {
