@@ -27,6 +27,8 @@ pub struct LocalTree {
     pub files: Vec<LocalFile>,
     /// What is neither file nor directory, and parts of downloads.
     pub left_out: Vec<LeftOut>,
+    /// Names from the root down of what may hide files that the filter takes, such as symbolic links with other names.
+    pub passed_over: Vec<Vec<String>>,
     /// What is missing from all this, and why.
     pub problems: Vec<WalkError>,
 }
@@ -153,6 +155,10 @@ pub fn walk(root: &Path, filter: &PathFilter) -> Result<LocalTree, WalkError> {
                 Ok(Found::File(file)) if filter.takes_file(&file.names) => tree.files.push(file),
                 Ok(Found::Special(left_out)) if filter.takes_file(&left_out.names) => {
                     tree.left_out.push(left_out);
+                }
+                // To a filter it is a directory as well: nobody looks which.
+                Ok(Found::Special(left_out)) if filter.enters(&left_out.names) => {
+                    tree.passed_over.push(left_out.names);
                 }
                 Ok(Found::Directory(..) | Found::File(_) | Found::Special(_)) => {}
                 Err(why) => tree.problems.push(why),
@@ -327,5 +333,40 @@ mod tests {
             ),
         ];
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_link_that_no_filter_names_may_hide_files_that_it_takes() {
+        let root = tempfile::tempdir().expect("made");
+        for name in ["run", "old", "a.root"] {
+            std::os::unix::fs::symlink("elsewhere", root.path().join(name)).expect("linked");
+        }
+        let filter = |include: &[&str], exclude: &[&str]| {
+            let patterns = |texts: &[&str]| {
+                let texts = texts.iter();
+                texts.map(|text| text.parse().expect("a pattern")).collect()
+            };
+            PathFilter {
+                include: patterns(include),
+                exclude: patterns(exclude),
+            }
+        };
+        let found = |include: &[&str], exclude: &[&str]| {
+            let tree = walk(root.path(), &filter(include, exclude)).expect("walked");
+            let left_out = tree.left_out.into_iter().map(|left_out| left_out.names);
+            (
+                left_out.flatten().collect::<Vec<_>>(),
+                tree.passed_over.into_iter().flatten().collect::<Vec<_>>(),
+            )
+        };
+        let of = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
+        let got = found(&["*.root"], &["old"]);
+        assert_eq!(got, (of(&["a.root"]), of(&["run"])));
+        assert_eq!(found(&[], &[]), (of(&["a.root", "old", "run"]), of(&[])));
     }
 }

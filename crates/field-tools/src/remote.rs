@@ -81,13 +81,29 @@ pub struct Info {
     pub etag: Option<String>,
 }
 
+/// An entry of a listing that is neither known to be a file nor a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnusableEntry {
+    /// As the server wrote it.
+    pub href: String,
+    pub why: String,
+}
+
+impl UnusableEntry {
+    /// As an error of the directory in which it is listed.
+    pub fn problem(&self, directory: &Url) -> RemoteError {
+        let UnusableEntry { href, why } = self;
+        RemoteError::nonsense(directory, format!("it lists '{href}', {why}"))
+    }
+}
+
 /// What is in a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Sorted by name.
     pub entries: Vec<Info>,
-    /// As the server wrote them: what it lists and no path can name.
-    pub unnameable: Vec<String>,
+    /// What the server lists and nothing can be said of.
+    pub unusable: Vec<UnusableEntry>,
 }
 
 /// Which bytes of a file are wanted.
@@ -206,28 +222,11 @@ impl Remote {
     }
 
     /// What is in a directory, by PROPFIND of depth 1. A file gives itself.
+    ///
+    /// Errors: the listing does not have the directory itself, so that nobody knows whether it is whole.
     pub async fn list(&self, url: &Url) -> Result<Listing, RemoteError> {
-        let own = path_of(url)?;
         let found = self.propfind(url, "1", webdav::STAT_BODY).await?;
-        let mut listing = Listing::default();
-        for entry in &found {
-            match info_of(url, entry) {
-                Some(info) => listing.entries.push(info),
-                None => listing.unnameable.push(entry.href.clone()),
-            }
-        }
-        let is_own = |info: &Info| {
-            Url::parse(&info.url).is_ok_and(|url| path_of(&url).is_ok_and(|path| path == own))
-        };
-        let entries = &mut listing.entries;
-        if !entries
-            .iter()
-            .any(|info| is_own(info) && !info.is_directory)
-        {
-            entries.retain(|info| !is_own(info));
-        }
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(listing)
+        listing_of(url, &found)
     }
 
     /// How much room there is where a path is, as far as the server tells (RFC 4331).
@@ -534,10 +533,16 @@ fn told_checksums(url: &Url, headers: &HeaderMap) -> Result<Vec<Checksum>, Remot
 /// What a listing tells of the path that was asked for.
 fn entry_of(asked: &Url, listed: &[PropfindEntry]) -> Result<Info, RemoteError> {
     let path = path_of(asked)?;
-    let own = listed
+    let mut own = listed
         .iter()
-        .find(|entry| entry.path.as_ref() == Some(&path));
-    let info = own.and_then(|entry| info_of(asked, entry));
+        .filter(|entry| entry.path.as_ref() == Some(&path));
+    let info = match own.next() {
+        Some(entry) => match failure_of(entry) {
+            Some(why) => return Err(own_failure(asked, &why)),
+            None => info_of(asked, entry),
+        },
+        None => None,
+    };
     info.ok_or_else(|| {
         let detail = match listed.first() {
             Some(other) => format!(
@@ -548,6 +553,49 @@ fn entry_of(asked: &Url, listed: &[PropfindEntry]) -> Result<Info, RemoteError> 
         };
         RemoteError::nonsense(asked, detail)
     })
+}
+
+fn listing_of(asked: &Url, listed: &[PropfindEntry]) -> Result<Listing, RemoteError> {
+    let own = path_of(asked)?;
+    let mut listing = Listing::default();
+    let mut has_own = false;
+    for entry in listed {
+        let is_own = entry.path.as_ref() == Some(&own);
+        let found = match (failure_of(entry), info_of(asked, entry)) {
+            (Some(why), _) if is_own => return Err(own_failure(asked, &why)),
+            (Some(why), _) => Err(format!("of which it says: {why}")),
+            (None, None) => Err("which is not a valid path".to_owned()),
+            (None, Some(info)) => Ok(info),
+        };
+        has_own |= is_own;
+        match found {
+            Ok(info) if is_own && info.is_directory => {}
+            Ok(info) => listing.entries.push(info),
+            Err(why) => {
+                let href = entry.href.clone();
+                listing.unusable.push(UnusableEntry { href, why });
+            }
+        }
+    }
+    if !has_own {
+        let detail = "the listing does not have the directory itself, so it may not be complete";
+        return Err(RemoteError::nonsense(asked, detail));
+    }
+    listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(listing)
+}
+
+/// Why nothing is known of an entry (RFC 4918 §9.1, §14.24).
+fn failure_of(entry: &PropfindEntry) -> Option<String> {
+    match entry.status {
+        Some(status) if !(200..300).contains(&status) => Some(format!("status {status}")),
+        _ if !entry.has_properties => Some("no properties".to_owned()),
+        _ => None,
+    }
+}
+
+fn own_failure(asked: &Url, why: &str) -> RemoteError {
+    RemoteError::nonsense(asked, format!("its own entry in the listing has {why}"))
 }
 
 /// `None`: it has no path that could be asked for.
@@ -682,11 +730,51 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_is_whole_with_the_directory_itself_and_knows_what_it_lists() {
+        let asked = Url::parse("https://se/d/").expect("a URL");
+        let known = |href: &str, kind: &str| {
+            format!(
+                "<D:response><D:href>{href}</D:href><D:propstat><D:prop><D:resourcetype>{kind}</D:resourcetype></D:prop>\
+                 <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
+            )
+        };
+        let own = known("/d", "<D:collection/>");
+        let listed = |responses: &str| {
+            let text = format!("<D:multistatus xmlns:D=\"DAV:\">{responses}</D:multistatus>");
+            let entries = webdav::parse_multistatus(text.as_bytes()).expect("readable");
+            listing_of(&asked, &entries).map(|listing| {
+                let names = listing.entries.into_iter().map(|info| info.name);
+                (names.collect::<Vec<_>>(), listing.unusable.len())
+            })
+        };
+        let whole = own.clone() + &known("/d/f", "");
+        assert_eq!(listed(&whole).expect("whole"), (vec!["f".to_owned()], 0));
+        assert_eq!(listed(&known("/d", "")).expect("a file").0, ["d"]);
+        for nothing in ["", &known("/d/f", "")] {
+            let why = listed(nothing).expect_err("who knows").to_string();
+            assert!(why.contains("not have the directory itself"), "{why}");
+        }
+        let status = "<D:status>HTTP/1.1 500 Error</D:status>";
+        let failed = format!("<D:response><D:href>/d/sub</D:href>{status}</D:response>");
+        let denied = format!(
+            "<D:response><D:href>/d/sub</D:href><D:propstat><D:prop><D:resourcetype/></D:prop>{status}</D:propstat>\
+             </D:response>"
+        );
+        for unknown in [failed, denied] {
+            assert_eq!(listed(&(own.clone() + &unknown)).expect("told").1, 1);
+            let itself = unknown.replace("/d/sub", "/d");
+            let why = listed(&itself).expect_err("no directory").to_string();
+            assert!(why.contains("its own entry"), "{why}");
+        }
+    }
+
+    #[test]
     fn a_server_does_not_choose_the_name_of_what_was_asked_for() {
         let asked = Url::parse("https://se/pub/read%20me/").expect("a URL");
         let listed = |hrefs: &[&str]| {
-            let response =
-                |href: &&str| format!("<D:response><D:href>{href}</D:href></D:response>");
+            let response = |href: &&str| {
+                format!("<D:response><D:href>{href}</D:href><D:propstat/></D:response>")
+            };
             let responses: String = hrefs.iter().map(response).collect();
             let text = format!("<D:multistatus xmlns:D=\"DAV:\">{responses}</D:multistatus>");
             let entries = webdav::parse_multistatus(text.as_bytes()).expect("readable");

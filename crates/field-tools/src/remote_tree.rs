@@ -134,10 +134,9 @@ impl RemoteTree {
         filter: &PathFilter,
     ) -> Vec<Url> {
         let mut next = Vec::new();
-        for href in listing.unnameable {
-            let detail = format!("it lists '{href}', which is not a valid path");
-            self.problems.push(RemoteError::nonsense(directory, detail));
-        }
+        let unusable = listing.unusable.iter();
+        self.problems
+            .extend(unusable.map(|entry| entry.problem(directory)));
         for info in listing.entries {
             let Some((url, names)) = place_below(top, &info) else {
                 let detail = format!("it lists {}, which is elsewhere", info.url);

@@ -163,6 +163,19 @@ impl TokenOfContext {
         self.token_if(is_own, audiences.first().map_or("", String::as_str))
     }
 
+    /// An error where the transfer service would show it to another server.
+    fn refuse_other(&self, server: &Server) -> Result<(), CommandError> {
+        match self.servers.contains_key(server) {
+            true => Ok(()),
+            false => Err(CommandError::Usage(format!(
+                "{} is no server of the context, and the transfer service would show it the context's token; type \
+                 --token-file to let it, give --source-token-file and --destination-token-file, or add the server to the \
+                 context with --token-for",
+                server.0
+            ))),
+        }
+    }
+
     /// Says once of each server that it does not get it.
     fn token_if(&self, is_own: bool, server: &str) -> Option<&str> {
         if !is_own && self.said.lock().insert(server.to_owned()) {
@@ -252,6 +265,14 @@ impl Access {
     /// Whether the command signs its own tokens.
     pub fn mints(&self) -> bool {
         matches!(self.credential, Credential::Minted(_))
+    }
+
+    /// An error where the token of a context would go to a server that is none of the context, by way of a transfer service.
+    pub fn refuse_outside_context(&self, end: &Url) -> Result<(), CommandError> {
+        match &self.credential {
+            Credential::OfContext(found) => found.refuse_other(&Server::of(end)),
+            Credential::Given(_) | Credential::Minted(_) | Credential::Anonymous => Ok(()),
+        }
     }
 
     /// What is shown to some servers, and to no others: the given token as it is, or one for each server.
@@ -677,6 +698,15 @@ mod tests {
         };
         assert_eq!(job_token("https://se.org/f").as_deref(), Some("secret"));
         assert_eq!(job_token("https://evil.org/f"), None);
+        let refused = |at: &str| {
+            let access = Access {
+                client: Client::new(ClientConfig::new(ClientTls::system().expect("loaded"))),
+                credential: found.clone(),
+                over_http: false,
+            };
+            access.refuse_outside_context(&url(at)).is_err()
+        };
+        assert!(!refused("davs://se.org/f") && refused("https://evil.org/f"));
         // What is typed goes wherever the command goes.
         let typed = AccessArgs {
             token: Some("typed".to_owned()),

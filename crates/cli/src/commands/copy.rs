@@ -21,7 +21,7 @@ use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
-use penstock_field_tools::remote_tree::RemoteTree;
+use penstock_field_tools::remote_tree::{RemoteFile, RemoteTree};
 use penstock_field_tools::unfinished_downloads::{UnfinishedDownloads, is_part_name};
 use penstock_field_tools::unfinished_uploads::UnfinishedUploads;
 use penstock_model::text::plural;
@@ -141,7 +141,9 @@ impl Found {
     fn take(tree: &mut RemoteTree) -> Found {
         let is_part = |names: &[String]| names.iter().any(|name| is_part_name(name));
         let parts = tree.files.extract_if(.., |file| is_part(&file.names));
-        let left_out = parts.map(|file| LeftOutFile {
+        let parts: Vec<RemoteFile> = parts.collect();
+        let special = parts.iter().map(|file| file.names.clone()).collect();
+        let left_out = parts.iter().map(|file| LeftOutFile {
             name: redact(file.url.as_str()),
             kind: SpecialKind::UnfinishedDownload.name(),
         });
@@ -157,7 +159,7 @@ impl Found {
             tree: Some(TreeNames {
                 directories: directories.map(|found| found.names.clone()).collect(),
                 files: tree.files.iter().map(|file| file.names.clone()).collect(),
-                special: BTreeSet::new(),
+                special,
             }),
             failed: tree.problems.iter().map(problem).collect(),
             left_out,

@@ -109,12 +109,11 @@ async fn rows_of(
 ) -> Result<(Vec<(String, Info)>, Vec<RemoteError>), RemoteError> {
     if !is_recursive {
         let listing = remote.list(url).await?;
-        let unnameable = listing.unnameable.into_iter().map(|href| {
-            RemoteError::nonsense(url, format!("it lists '{href}', which is not a valid path"))
-        });
+        let unusable = listing.unusable.iter().map(|entry| entry.problem(url));
+        let unusable = unusable.collect();
         let entries = listing.entries.into_iter();
         let rows = entries.map(|info| (info.name.clone(), info)).collect();
-        return Ok((rows, unnameable.collect()));
+        return Ok((rows, unusable));
     }
     let tree = remote_tree::walk(remote, url, LISTINGS, &PathFilter::default()).await?;
     let named = |names: &[String], info: Info| match names.is_empty() {

@@ -18,12 +18,16 @@ use crate::site::trusted_sites::{
 use crate::site::{check, own_document};
 use contact::{TellingError, told_by};
 use penstock_model::Timestamp;
+use penstock_model::text::one_line;
 use penstock_protocol::pki::ForeignAuthority;
 use penstock_protocol::site_document::SiteDocument;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use url::Url;
+
+/// Characters of an authority's subject that are shown.
+const SUBJECT_SHOWN_CHARS: usize = 100;
 
 /// `penstock trust`.
 pub async fn run(command: TrustCommand, output: Output) -> Result<(), CommandError> {
@@ -54,10 +58,23 @@ impl AuthorityRow {
     }
 
     fn lines(&self) -> String {
+        // First, because whoever made the authority chose its subject, which can look like anything.
         format!(
-            "  authority  {}, until {}\n    SHA-256  {}\n",
-            self.subject, self.ends_at, self.fingerprint
+            "  authority  SHA-256 {}\n    {}, until {}\n",
+            self.fingerprint,
+            shortened(&self.subject),
+            self.ends_at
         )
+    }
+}
+
+/// A subject on one line, without blanks that would push what follows to the next.
+fn shortened(subject: &str) -> String {
+    let words: Vec<&str> = subject.split_whitespace().collect();
+    let text = one_line(&words.join(" ")).into_owned();
+    match text.char_indices().nth(SUBJECT_SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 

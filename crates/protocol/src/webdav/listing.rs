@@ -32,6 +32,8 @@ pub struct PropfindEntry {
     pub quota_available: Option<Bytes>,
     /// The status of the whole entry, when it has one of its own.
     pub status: Option<u16>,
+    /// Some properties were told with a status of 2xx, or without one.
+    pub has_properties: bool,
 }
 
 /// The entries of an answer, in its order. Properties count only where their status is 2xx or absent.
@@ -107,6 +109,7 @@ impl MultistatusParser {
             .told_status
             .is_none_or(|status| (200..300).contains(&status))
         {
+            self.entry.has_properties = true;
             for (name, text) in told {
                 set(&mut self.entry, &name, text.trim());
             }

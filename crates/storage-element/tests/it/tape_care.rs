@@ -508,7 +508,7 @@ async fn files_in_the_trash_do_not_keep_a_lost_tape_from_becoming_empty() {
     let token = site.token(SCOPES);
     let place = format!("/.penstock/trash/{removed}");
     let restored = site.send_as(&token, "POST", &place, &[], b"{}").await;
-    assert_eq!(restored.status, 200, "{}", restored.text());
+    assert_eq!(restored.status, 201, "{}", restored.text());
     site.becomes("/tape/removed", "DISK_AND_TAPE").await;
     site.copies_become(is_in_both).await;
     assert_eq!((site.copies().len(), on_lost()), (2, 0));

@@ -92,7 +92,7 @@ impl UploadPlan {
         self.found.tree = Some(TreeNames {
             directories: tree.directories.iter().cloned().collect(),
             files: tree.files.iter().map(|file| file.names.clone()).collect(),
-            special: special.collect(),
+            special: special.chain(tree.passed_over).collect(),
         });
         for file in tree.files {
             match below(&self.to, &file.names) {

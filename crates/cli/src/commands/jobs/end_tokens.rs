@@ -19,6 +19,13 @@ const OF_DESTINATION: &[Right] = &[Right::Read, Right::Modify];
 
 /// Tokens for the files of one job. Those that the user gave are for all files, also those of the other end.
 pub fn for_job(access: &Access, entries: &[Entry]) -> Result<JobTokens, CommandError> {
+    for entry in entries {
+        for end in [&entry.source, &entry.destination] {
+            if let Ok(url) = Url::parse(end.as_str()) {
+                access.refuse_outside_context(&url)?;
+            }
+        }
+    }
     if !access.mints() {
         return Ok(JobTokens {
             sources: EndTokens::OfSubmission,

@@ -53,7 +53,13 @@ pub async fn run(
     let service = connect_by(&access, &args.service, Intent::Submit, environment)?;
     let mut ids = Vec::new();
     for part in entries.chunks(args.files_per_job as usize) {
-        let mut tokens = end_tokens::for_job(&access, part)?;
+        let mut tokens = match (&source_token, &destination_token) {
+            (Some(source), Some(destination)) => JobTokens {
+                sources: EndTokens::One(source.clone()),
+                destinations: EndTokens::One(destination.clone()),
+            },
+            _ => end_tokens::for_job(&access, part)?,
+        };
         if let Some(token) = &source_token {
             tokens.sources = EndTokens::One(token.clone());
         }

@@ -8,6 +8,7 @@ use penstock_field_tools::bulk_copy::each_of;
 use penstock_field_tools::remote::{Info, Remote, below};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
+use penstock_field_tools::unfinished_downloads::is_part_name;
 use penstock_model::text::plural;
 use penstock_model::url::redact;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,9 +65,13 @@ pub(super) async fn list(
     if tree.files.iter().any(|file| file.names.is_empty()) {
         return Err(CommandError::Usage(format!("{top} is a file")));
     }
+    // What has the name of a part of a download is no copy, here as at the source.
+    let is_part = |names: &[String]| names.iter().any(|name| is_part_name(name));
     let directories = tree.directories.into_iter();
-    let files = tree.files.into_iter().map(|file| (file.names, file.info));
-    let files: Files = files.collect();
+    let directories = directories.filter(|found| !is_part(&found.names));
+    let files = tree.files.into_iter();
+    let files = files.filter(|file| !is_part(&file.names));
+    let files: Files = files.map(|file| (file.names, file.info)).collect();
     Ok(Listed {
         names: TreeNames {
             directories: directories.map(|found| found.names).collect(),
@@ -181,6 +186,14 @@ async fn remove_as_listed(
         NotRemoved::Failed(CommandError::SomeFailed(text))
     };
     let now = remote.stat(&url).await?;
+    // Else another file is not told from the one that was listed.
+    if now.etag.is_none() && (now.size_bytes.is_none() || now.modified.is_none()) {
+        let shown = redact(url.as_str());
+        let text = format!(
+            "{shown} was not removed, because the server tells neither its version nor its size and time"
+        );
+        return Err(NotRemoved::Failed(CommandError::SomeFailed(text)));
+    }
     let is_same = !now.is_directory
         && now.size_bytes == listed.size_bytes
         && now.modified == listed.modified

@@ -21,7 +21,7 @@ use crate::site::trusted_sites::{
 };
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
-use penstock_model::text::hex;
+use penstock_model::text::{hex, one_line};
 use penstock_protocol::network::why_not_public;
 use penstock_protocol::pki::ForeignAuthority;
 use penstock_protocol::site_document::canonical_host;
@@ -30,6 +30,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
 use std::net::IpAddr;
 use std::path::Path;
+use url::Url;
 
 /// What was done.
 #[derive(Debug, Serialize)]
@@ -312,6 +313,9 @@ impl Plan {
                 }
             }
         }
+        if let Some(issuer) = &wanted.issuer {
+            text += &format!("  issuer     {}\n", one_line(issuer));
+        }
         text += &keys_lines(&wanted.key_fingerprints);
         text += &grant_line(
             report.rights,
@@ -407,6 +411,7 @@ fn grant_for(
             contact.url
         )));
     }
+    refuse_issuer_elsewhere(contact)?;
     let prefix = args
         .prefix
         .clone()
@@ -444,6 +449,24 @@ fn grant_for(
         rights: rights.rights(),
     };
     Ok((rights, Some(grant)))
+}
+
+/// A site introduces an issuer at its own host only: tokens of another one would be of people whom nobody here has named.
+fn refuse_issuer_elsewhere(contact: &Contact) -> Result<(), CommandError> {
+    let Some(issuer) = &contact.document.issuer else {
+        return Ok(());
+    };
+    let at = Url::parse(&issuer.url).ok();
+    let at = at.as_ref().and_then(Url::host_str).and_then(canonical_host);
+    match at == Some(contact.host.clone()) {
+        true => Ok(()),
+        false => Err(CommandError::OtherSite(format!(
+            "{} names the token issuer {}, which is at another host; add the site with the URL of that host, or use --rights \
+             none; nothing was changed",
+            contact.url,
+            one_line(&issuer.url)
+        ))),
+    }
 }
 
 /// The VO of a site's users, unless another one is typed. The site chooses its name, so the VO has a form that no VO of a
