@@ -196,7 +196,8 @@ mod tests {
     async fn a_server_that_lists_without_end_is_left_soon() {
         let server = TestServer::start(|request| {
             let above = request.path.trim_end_matches('/');
-            let names: Vec<String> = (0..100).map(|n| format!("{above}/d{n}/")).collect();
+            let below = (0..100).map(|n| format!("{above}/d{n}/"));
+            let names: Vec<String> = [format!("{above}/")].into_iter().chain(below).collect();
             TestReply::listing(names.iter().map(String::as_str))
         })
         .await;
