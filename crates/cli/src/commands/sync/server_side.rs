@@ -187,10 +187,10 @@ async fn remove_as_listed(
     };
     let now = remote.stat(&url).await?;
     // Else another file is not told from the one that was listed.
-    if now.etag.is_none() && (now.size_bytes.is_none() || now.modified.is_none()) {
+    if now.etag.is_none() && now.size_bytes.is_none() {
         let shown = redact(url.as_str());
         let text = format!(
-            "{shown} was not removed, because the server tells neither its version nor its size and time"
+            "{shown} was not removed, because the server tells neither its version nor its size"
         );
         return Err(NotRemoved::Failed(CommandError::SomeFailed(text)));
     }
