@@ -186,6 +186,13 @@ async fn remove_as_listed(
         NotRemoved::Failed(CommandError::SomeFailed(text))
     };
     let now = remote.stat(&url).await?;
+    let is_same = !now.is_directory
+        && now.size_bytes == listed.size_bytes
+        && now.modified == listed.modified
+        && now.etag == listed.etag;
+    if !is_same {
+        return Err(changed());
+    }
     // Else another file is not told from the one that was listed.
     if now.etag.is_none() && now.size_bytes.is_none() {
         let shown = redact(url.as_str());
@@ -193,13 +200,6 @@ async fn remove_as_listed(
             "{shown} was not removed, because the server tells neither its version nor its size"
         );
         return Err(NotRemoved::Failed(CommandError::SomeFailed(text)));
-    }
-    let is_same = !now.is_directory
-        && now.size_bytes == listed.size_bytes
-        && now.modified == listed.modified
-        && now.etag == listed.etag;
-    if !is_same {
-        return Err(changed());
     }
     match remote.delete_version(&url, now.etag.as_deref()).await {
         Err(why) if why.status() == Some(http::StatusCode::PRECONDITION_FAILED) => Err(changed()),
