@@ -47,7 +47,7 @@ test-web: check-tools ## Type-check the live page, and check that the committed 
 
 test-interop: check-tools ## Real clients and random kills against real servers
 	cargo build --workspace --all-targets
-	scripts/interop.sh $(WORKERS) $(PYTEST) tests/interop -q -rfE --tier=guard
+	scripts/side_by_side.sh $(WORKERS) loadfile $(PYTEST) tests/interop -q -rfE --tier=guard
 
 # Files of the soak of faults: what it has done, so that the next shard goes on there, and its table.
 FAULTS_ROUNDS := target/faults-rounds.jsonl
@@ -56,7 +56,7 @@ SHARD_MINUTES := 55
 
 test-faults: check-tools ## Power cuts, failing disks, unreachable hosts, clock steps and lost database commits (root)
 	cargo build --workspace --all-targets
-	$(ROOT) $(PYTEST) tests/faults -q -rfE --tier=guard -n $(WORKERS) --dist load
+	scripts/side_by_side.sh $(WORKERS) load $(ROOT) $(PYTEST) tests/faults -q -rfE --tier=guard
 
 soak-faults: check-tools ## The same at full size, one hour at a time; continues where it stopped
 	cargo build --release -p penstock-cli
