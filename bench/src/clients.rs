@@ -9,7 +9,7 @@ use crate::contest::median;
 use crate::error::BenchError;
 use crate::report::{Table, figures};
 pub use command::Server;
-use command::{Client, Ended};
+use command::{Client, Ended, Way, What};
 use std::path::{Path, PathBuf};
 use trees::{come_back, make_large_file, make_named_tree, make_small_files, same_file};
 
@@ -51,7 +51,7 @@ impl ClientCell {
         scale: Scale,
     ) -> Result<(&'static Table, Vec<Vec<String>>), BenchError> {
         match self {
-            ClientCell::Names => Ok((&TREES, measure_trees(server, work, (1, NAMES))?)),
+            ClientCell::Names => Ok((&TREES, measure_trees(server, work, (1, Tree::Named))?)),
             ClientCell::SmallFiles => {
                 let (rounds, files) = match scale {
                     Scale::Full { pairs } => (pairs, 10_000),
@@ -112,14 +112,6 @@ enum Tree {
     Small(usize),
 }
 
-const NAMES: Tree = Tree::Named;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Up,
-    Down,
-}
-
 impl Tree {
     fn make(self, at: &Path) -> Result<usize, BenchError> {
         match self {
@@ -164,8 +156,12 @@ fn measure_trees(
             }
             let place = format!("{}-{round}", client.name());
             let back = work.join(&place);
-            let up = server.upload_tree(client, &from, &place)?.end()?;
-            let down = server.download_tree(client, &place, &back)?.end()?;
+            let up = server
+                .copy(client, (Way::Up, What::Tree), &from, &place)?
+                .end()?;
+            let down = server
+                .copy(client, (Way::Down, What::Tree), &back, &place)?
+                .end()?;
             turns[index].add(&up, &down, come_back(&from, &back)?);
         }
     }
@@ -217,7 +213,7 @@ fn measure_resuming(
     make_large_file(&source, bytes)?;
     if way == Way::Down {
         server
-            .upload_file(Client::Penstock, &source, "source")?
+            .copy(Client::Penstock, (Way::Up, What::File), &source, "source")?
             .end()?
             .expect_success()?;
     }
@@ -225,9 +221,12 @@ fn measure_resuming(
     for client in Client::installed() {
         let name = format!("{}-{}", client.name(), way.name());
         let back = work.join(format!("{name}-back"));
-        let copy = |name: &str, to: &Path| match way {
-            Way::Up => server.upload_file(client, &source, name),
-            Way::Down => server.download_file(client, "source", to),
+        let copy = |name: &str, to: &Path| {
+            let (local, place) = match way {
+                Way::Up => (source.as_path(), name),
+                Way::Down => (to, "source"),
+            };
+            server.copy(client, (way, What::File), local, place)
         };
         let undisturbed = copy(&format!("{name}-whole"), &back)?.end()?;
         undisturbed.expect_success()?;
@@ -240,7 +239,7 @@ fn measure_resuming(
         let moved = server.moved_bytes()?.saturating_sub(moved_before);
         if way == Way::Up {
             server
-                .download_file(Client::Penstock, &name, &back)?
+                .copy(Client::Penstock, (Way::Down, What::File), &back, &name)?
                 .end()?
                 .expect_success()?;
         }
@@ -260,15 +259,6 @@ fn measure_resuming(
         remove_all(work, &back)?;
     }
     Ok(rows)
-}
-
-impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Way::Up => "up",
-            Way::Down => "down",
-        }
-    }
 }
 
 /// Removes a file and what clients have left beside it.

@@ -22,6 +22,29 @@ pub enum Client {
     Gfal,
 }
 
+/// From here to the server, or back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    Up,
+    Down,
+}
+
+impl Way {
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Up => "up",
+            Way::Down => "down",
+        }
+    }
+}
+
+/// What is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    File,
+    Tree,
+}
+
 impl Client {
     /// Those that this machine has.
     pub fn installed() -> Vec<Client> {
@@ -56,64 +79,33 @@ pub struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Everything below a directory goes below a directory of the server.
-    pub fn upload_tree(
+    /// Starts a copy between a local path and a place of the server. Everything below a directory goes below another directory.
+    pub fn copy(
         &self,
         client: Client,
-        from: &Path,
+        (way, what): (Way, What),
+        local: &Path,
         place: &str,
     ) -> Result<ClientProcess, BenchError> {
-        let (local, url) = (path_text(from)?, self.url(place, client));
-        self.start(match client {
-            Client::Penstock => self.penstock([local, format!("{url}/")]),
-            Client::Rclone => self.rclone("copy", [local, format!(":webdav:{}", in_url(place))])?,
-            Client::Gfal => self.gfal(&["-r", "-p"], [format!("file://{local}"), url]),
-        })
-    }
-
-    pub fn download_tree(
-        &self,
-        client: Client,
-        place: &str,
-        to: &Path,
-    ) -> Result<ClientProcess, BenchError> {
-        let (local, url) = (path_text(to)?, self.url(place, client));
-        self.start(match client {
-            Client::Penstock => self.penstock([format!("{url}/"), local]),
-            Client::Rclone => self.rclone("copy", [format!(":webdav:{}", in_url(place)), local])?,
-            Client::Gfal => self.gfal(&["-r", "-p"], [url, format!("file://{local}")]),
-        })
-    }
-
-    pub fn upload_file(
-        &self,
-        client: Client,
-        from: &Path,
-        place: &str,
-    ) -> Result<ClientProcess, BenchError> {
-        let (local, url) = (path_text(from)?, self.url(place, client));
-        self.start(match client {
-            Client::Penstock => self.penstock([local, url]),
-            Client::Rclone => {
-                self.rclone("copyto", [local, format!(":webdav:{}", in_url(place))])?
-            }
-            Client::Gfal => self.gfal(&[], [format!("file://{local}"), url]),
-        })
-    }
-
-    pub fn download_file(
-        &self,
-        client: Client,
-        place: &str,
-        to: &Path,
-    ) -> Result<ClientProcess, BenchError> {
-        let (local, url) = (path_text(to)?, self.url(place, client));
-        self.start(match client {
-            Client::Penstock => self.penstock([url, local]),
-            Client::Rclone => {
-                self.rclone("copyto", [format!(":webdav:{}", in_url(place)), local])?
-            }
-            Client::Gfal => self.gfal(&[], [url, format!("file://{local}")]),
+        let (local, url) = (path_text(local)?, self.url(place, client));
+        let (here, there) = match client {
+            Client::Penstock => match what {
+                What::Tree => (local, format!("{url}/")),
+                What::File => (local, url),
+            },
+            Client::Rclone => (local, format!(":webdav:{}", in_url(place))),
+            Client::Gfal => (format!("file://{local}"), url),
+        };
+        let ends = match way {
+            Way::Up => [here, there],
+            Way::Down => [there, here],
+        };
+        self.start(match (client, what) {
+            (Client::Penstock, _) => self.penstock(ends),
+            (Client::Rclone, What::Tree) => self.rclone("copy", ends)?,
+            (Client::Rclone, What::File) => self.rclone("copyto", ends)?,
+            (Client::Gfal, What::Tree) => self.gfal(&["-r", "-p"], ends),
+            (Client::Gfal, What::File) => self.gfal(&[], ends),
         })
     }
 
