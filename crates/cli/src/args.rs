@@ -106,7 +106,7 @@ pub enum Command {
         Prints one line per door with its URL, then `ready`. SIGTERM or Ctrl-C: drain, then exit. \
         SIGHUP: reload limits, certificates and trust from the site directory.")]
     Serve(ServeArgs),
-    /// Validate a site's configuration, certificates and trust; print the effective values.
+    /// Validate a site's configuration, certificates and trust; with --values also print the effective values.
     #[command(
         after_help = "Example:\n  penstock check --dir site\n\nExits with 0 (warnings allowed) or 2."
     )]

@@ -215,6 +215,8 @@ fn exit_code(problem: &Problem) -> u8 {
         (_, _, 401 | 403 | 419) => 3,
         (_, _, 404) => 4,
         (_, _, 504) => 5,
+        // The service found the request itself wrong.
+        (_, _, 400) if problem.side == Side::Service => 2,
         // What the service that was asked cannot do is another matter than what an end of a transfer cannot.
         (_, _, 500..) if problem.side == Side::Service => 5,
         (_, _, _) => 1,
@@ -245,6 +247,9 @@ fn remedy(why: &ClientError) -> &'static str {
     match why {
         ClientError::Tls(_) => " (--capath DIR, or --dir of a site, names CAs to trust)",
         ClientError::Connect { .. } => "; is it being served, and is the port right?",
+        ClientError::Closed { url, .. } if url.starts_with("http://") => {
+            "; if the server uses TLS, write https://"
+        }
         ClientError::Resolve { .. } | ClientError::Timeout { .. } | ClientError::Closed { .. } => {
             "; is the host right, and does it answer others?"
         }
@@ -313,5 +318,7 @@ mod tests {
         check("checksum-mismatch", Side::Destination, 6);
         check("file-lost", Side::Service, 1);
         check("command-invalid", Side::Service, 2);
+        check("request-malformed", Side::Service, 2);
+        check("request-malformed", Side::Destination, 1);
     }
 }

@@ -168,7 +168,12 @@ impl RemoteError {
         });
         let shown = shown.into();
         let url = redact(url.as_str());
-        let detail = detail_of(body);
+        // A HEAD has no body.
+        let detail = match body.is_empty() {
+            true => problem::challenge_text(headers)
+                .map_or_else(String::new, |text| detail_of(text.as_bytes())),
+            false => detail_of(body),
+        };
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RemoteError::NotAuthorised {
                 url,

@@ -2,7 +2,7 @@
 //!
 //! It does not choose the status: a specification may ask for another than the code's own.
 
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use penstock_model::{Layer, Problem, ProblemCode};
 use serde::Serialize;
@@ -53,7 +53,11 @@ pub fn read(headers: &HeaderMap, body: &[u8]) -> Option<Problem> {
     match media_type {
         PROBLEM_JSON | "application/json" => serde_json::from_slice(body).ok(),
         "text/plain" => {
-            let line = std::str::from_utf8(body).ok()?.lines().next()?;
+            let line = std::str::from_utf8(body).ok()?.lines().next();
+            // A HEAD has no body.
+            let line = line
+                .map(str::to_owned)
+                .or_else(|| challenge_text(headers))?;
             Some(Problem::new(told_code(headers)?, line))
         }
         _ => None,
@@ -113,6 +117,18 @@ pub fn challenge(problem: &Problem, scope: Option<&str>) -> Option<HeaderValue> 
     HeaderValue::from_str(&value).ok()
 }
 
+/// What a challenge says to people: `error_description` (RFC 6750 §3). `None`: it says nothing.
+pub fn challenge_text(headers: &HeaderMap) -> Option<String> {
+    const PARAMETER: &str = "error_description=\"";
+    let challenges = headers.get_all(WWW_AUTHENTICATE).iter();
+    let mut texts = challenges.filter_map(|challenge| {
+        let (_, text) = challenge.to_str().ok()?.split_once(PARAMETER)?;
+        let text: String = text.chars().take_while(|&next| next != '"').collect();
+        Some(text).filter(|text| !text.trim().is_empty())
+    });
+    texts.next()
+}
+
 /// RFC 6750 §3: printable ASCII without `"` and `\`.
 fn quotable(text: &str) -> String {
     text.chars()
@@ -129,6 +145,29 @@ fn quotable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_answer_without_a_body_says_is_read_from_its_challenge() {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
+        headers.insert(PROBLEM_HEADER, header_value(ProblemCode::TokenExpired));
+        headers.append(
+            WWW_AUTHENTICATE,
+            HeaderValue::from_static("Basic realm=\"x\""),
+        );
+        let problem = Problem::new(ProblemCode::TokenExpired, "the token expired at 12:00");
+        headers.append(
+            WWW_AUTHENTICATE,
+            challenge(&problem, None).expect("a challenge"),
+        );
+        assert_eq!(read(&headers, b""), Some(problem));
+        headers.remove(WWW_AUTHENTICATE);
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        assert_eq!(read(&headers, b""), None);
+    }
 
     #[test]
     fn a_document_is_read_as_it_was_written() {

@@ -475,7 +475,10 @@ async fn hosts(
 async fn unknown_path(uri: axum::http::Uri) -> ApiError {
     ApiError::new(
         ProblemCode::ResourceNotFound,
-        format!("there is nothing at {}", uri.path()),
+        format!(
+            "there is nothing at {}; this is the port of the transfer service, and files are at that of the storage element",
+            uri.path()
+        ),
     )
 }
 

@@ -639,7 +639,8 @@ impl Driver {
         let seen = self.meters.look(&running, at);
         self.feed(Input::Seen(seen), batch);
         let (overview, samples, minutes) = self.meters.sample(&self.engine, &running, at);
-        self.node.published.running.send_replace(Arc::new(running));
+        let running = Arc::new(running.iter().map(Arc::downgrade).collect());
+        self.node.published.running.send_replace(running);
         let running = self.running.iter();
         let moved = running.map(|(transfer, agent)| (*transfer, Bytes(agent.progress.moved())));
         let moved = moved.collect();

@@ -40,7 +40,7 @@ use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::Client;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
@@ -555,10 +555,13 @@ impl Service {
     /// Files of some jobs that move now, as far as they are at this moment. A process that does not lead knows those that
     /// the live view lists.
     pub fn running(&self, jobs: &BTreeSet<&str>) -> Vec<ActiveRow> {
-        let running = self.node.published.running.borrow().clone();
-        let rows: Vec<ActiveRow> = match running.is_empty() {
-            true => self.overview().active_transfers.clone(),
-            false => running.iter().map(|one| one.to_row()).collect(),
+        let rows: Vec<ActiveRow> = match self.leads() {
+            true => {
+                let running = self.node.published.running.borrow().clone();
+                let running = running.iter().filter_map(Weak::upgrade);
+                running.map(|one| one.to_row()).collect()
+            }
+            false => self.overview().active_transfers.clone(),
         };
         let is_asked = |row: &ActiveRow| jobs.contains(row.job.as_str());
         rows.into_iter().filter(is_asked).collect()

@@ -59,6 +59,9 @@ pub struct CheckArgs {
     /// The site directory.
     #[arg(long)]
     pub dir: PathBuf,
+    /// Print the effective value of each key first. With --json they are always there.
+    #[arg(long)]
+    pub values: bool,
 }
 
 /// Options of `token`.

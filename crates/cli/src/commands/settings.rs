@@ -183,6 +183,8 @@ pub async fn link(
             show(output, &set, |row: LinkRow| link_line(&row))
         }
         LinkCommand::Remove(args) => {
+            // FTS answers the same whether there was one or not.
+            service.settings(place("links", Some(&args.name))).await?;
             service.unset(place("links", Some(&args.name))).await?;
             removed(output, &args.name);
             Ok(())
@@ -249,6 +251,7 @@ pub async fn se(
         }
         SeCommand::Remove(args) => {
             let query = [("se", Some(args.storage.as_str()))];
+            settings_of_se(&service, &args.storage).await?;
             service.unset(filtered("se", &query)).await?;
             removed(output, &args.storage);
             Ok(())
@@ -261,14 +264,20 @@ async fn show_se(
     storage: &str,
     output: Output,
 ) -> Result<(), CommandError> {
+    let found = settings_of_se(service, storage).await?;
+    show(output, &found, se_lines)
+}
+
+/// Errors: [`CommandError::NotFound`] where nothing is set.
+async fn settings_of_se(service: &TransferService, storage: &str) -> Result<Value, CommandError> {
     let query = [("se", Some(storage))];
     let found = service.settings(filtered("se", &query)).await?;
-    if found.as_object().is_some_and(Map::is_empty) {
-        return Err(CommandError::NotFound(format!(
+    match found.as_object().is_some_and(Map::is_empty) {
+        true => Err(CommandError::NotFound(format!(
             "there are no settings for {storage}"
-        )));
+        ))),
+        false => Ok(found),
     }
-    show(output, &found, se_lines)
 }
 
 fn se_form(args: &SeSetArgs) -> Value {

@@ -164,12 +164,11 @@ pub async fn run(
         findings: &findings.0,
     };
     let text = || {
-        let values =
-            toml::to_string_pretty(&shown).expect("a configuration that was read can be written");
+        let values = args.values.then(|| effective_values(&site, &shown));
         let found: String = findings.0.iter().map(finding_line).collect();
         format!(
-            "# Effective values of {}\n{values}\n{}{}{}\n{found}",
-            site.config_file().display(),
+            "{}{}{}{}\n{found}",
+            values.unwrap_or_default(),
             expiries.iter().map(expiry_line).collect::<String>(),
             database.as_ref().map(database_line).unwrap_or_default(),
             gfal.as_ref().map(gfal_line).unwrap_or_default(),
@@ -190,6 +189,13 @@ pub async fn run(
             Err(output.failure(&report, text, CommandError::Usage(why)))
         }
     }
+}
+
+fn effective_values(site: &SiteDirectory, shown: &Config) -> String {
+    let values =
+        toml::to_string_pretty(shown).expect("a configuration that was read can be written");
+    let file = site.config_file();
+    format!("# Effective values of {}\n{values}\n", file.display())
 }
 
 /// Errors that can be found in the site's files alone, without asking anybody.

@@ -127,10 +127,10 @@ fn decide(args: &InitArgs, site: &SiteDirectory) -> Result<NewSite, CommandError
         .clone()
         .or(directory)
         .unwrap_or_else(|| "site".into());
-    let valid = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
+    let valid = |c: char| c.is_ascii_alphanumeric() || "-_. ".contains(c);
     if name.is_empty() || name.len() > 40 || !name.chars().all(valid) {
         return Err(CommandError::Usage(format!(
-            "'{name}' cannot name a site: use 1 to 40 letters, digits, blanks, '-', '_' or '.' with --site"
+            "'{name}' cannot name a site: use 1 to 40 letters (a to z), digits, blanks, '-', '_' or '.' with --site"
         )));
     }
     let hosts = match args.hosts.is_empty() {

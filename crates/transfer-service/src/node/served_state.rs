@@ -6,8 +6,8 @@ use crate::overview::Overview;
 use parking_lot::Mutex;
 use penstock_decide::health::{DATABASE_SILENCE_MAX, Writability};
 use penstock_model::Settings;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -19,7 +19,8 @@ pub(crate) struct PublishedState {
     /// The live view, renewed once a second.
     pub(crate) overview: watch::Sender<Arc<Overview>>,
     /// All that runs, while this node leads; the view has some of it only.
-    pub(crate) running: watch::Sender<Arc<Vec<Arc<Progress>>>>,
+    /// What has ended since is forgotten at once.
+    pub(crate) running: watch::Sender<Arc<Vec<Weak<Progress>>>>,
     /// The sequence number of the ledger's last durable entry, as far as is known here.
     pub(crate) committed: watch::Sender<u64>,
     /// Whom operators have banned.

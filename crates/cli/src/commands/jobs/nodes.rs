@@ -21,6 +21,9 @@ pub async fn run(
 }
 
 fn told(found: &NodesInfo) -> String {
+    if let (0, [alone]) = (found.epoch, &found.nodes[..]) {
+        return format!("one process, without other nodes\n{}", line(alone));
+    }
     let head = match &found.leader {
         Some(leader) => format!("leader: {leader} (epoch {})\n", found.epoch),
         None => "leader: none yet\n".to_owned(),

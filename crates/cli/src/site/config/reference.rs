@@ -134,7 +134,7 @@ family = "raw"
 const HEAD: &str = "# All keys of penstock.toml
 
 This page is made of the types that read the file. `penstock init` writes a file with the usual keys and short comments;
-`penstock check --dir DIR` validates it and prints every effective value.
+`penstock check --dir DIR` validates it; with `--values` it prints every effective value.
 
 - **Paths** are relative to the site directory. An absolute path, such as `/etc/grid-security/certificates`, works as well.
 - **Sizes** are text such as `\"500 MB\"`, `\"10 GB\"` or `\"256 MiB\"`. **Times** are text such as `\"30s\"`, `\"15m\"`, `\"1h\"` or `\"7d\"`.
