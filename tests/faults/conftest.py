@@ -18,6 +18,7 @@ from .tiers import TIERS
 
 # Tests that take minutes and have no smaller form.
 OF_SOAK = {"test_live_fixes.py"}
+LONGEST_FIRST = {"test_live_faults", "test_host_samples", "test_element_power_cut"}
 LIBFAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
 
 
@@ -37,6 +38,11 @@ def pytest_ignore_collect(collection_path, config):
     """Leaves to the soak tier what belongs there alone."""
     is_left = collection_path.name in OF_SOAK and config.getoption("--tier") != "soak"
     return True if is_left else None
+
+
+def pytest_collection_modifyitems(items):
+    """Begins with the files that take longest, so that workers end together."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST_FIRST)
 
 
 def pytest_configure(config):

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from .fault import MILD, STRONG
+
 
 @dataclass(frozen=True)
 class Tier:
@@ -13,11 +15,11 @@ class Tier:
     live_cuts: int
     # Rounds of each other fault.
     rounds: int
-    # Trials of each fault of copies that go on, at either strength.
-    live_trials: int
+    # Trials of each fault of copies that go on: how strong they are.
+    live_trials: tuple[str, ...]
 
 
 TIERS = {
-    "guard": Tier("guard", recorded_runs=2, cuts_per_run=8, live_cuts=2, rounds=1, live_trials=1),
-    "soak": Tier("soak", recorded_runs=10, cuts_per_run=20, live_cuts=200, rounds=25, live_trials=10),
+    "guard": Tier("guard", recorded_runs=2, cuts_per_run=8, live_cuts=2, rounds=1, live_trials=(MILD,)),
+    "soak": Tier("soak", recorded_runs=10, cuts_per_run=20, live_cuts=200, rounds=25, live_trials=(MILD, STRONG) * 10),
 }
