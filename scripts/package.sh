@@ -40,7 +40,8 @@ version=${PACKAGE_VERSION:-$(snapshot_version)}
 
 binary=${PENSTOCK_BINARY:-}
 if [[ -z $binary ]]; then
-  cargo build --profile packaged -p penstock-cli
+  # Equal functions are kept once.
+  cargo rustc --profile packaged -p penstock-cli --bin penstock -- -C link-arg=-Wl,--icf=all
   binary=${CARGO_TARGET_DIR:-target}/packaged/penstock
 fi
 said=$("$binary" --version)
