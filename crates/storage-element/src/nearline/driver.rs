@@ -181,6 +181,10 @@ impl<S: TapeSystem> Driver<S> {
         for _ in 0..MESSAGES_MAX {
             match next.take() {
                 Some(NearlineMessage::Precious(file)) => precious.push(file),
+                Some(NearlineMessage::Restored(file)) => {
+                    precious.push(file);
+                    self.system.file_restored();
+                }
                 Some(NearlineMessage::Asked(files)) => asked.extend(files),
                 Some(NearlineMessage::Compare) => is_comparison = true,
                 Some(NearlineMessage::RetryNow) => is_retry = true,
@@ -348,8 +352,7 @@ impl<S: TapeSystem> Driver<S> {
             }
             TapeOutcome::DiskCopyDamaged(file) => self.lose_damaged_copy(file).await,
             TapeOutcome::LostInTrash { file, uris } => {
-                let at = self.now();
-                self.must(NearlineChange::LoseCopiesInTrash { file, uris, at })
+                self.must(NearlineChange::LoseCopiesInTrash { file, uris })
                     .await;
             }
             TapeOutcome::NotRecalled { file, error } => {

@@ -561,6 +561,10 @@ impl TapeSystem for TapeLibraries {
         orders
     }
 
+    fn file_restored(&mut self) {
+        self.care.look_at_copies();
+    }
+
     fn care_for_tapes(&mut self) -> Vec<LibraryTask> {
         self.begin_care()
     }

@@ -54,6 +54,19 @@ impl Site {
         copies.expect("readable")
     }
 
+    /// How many copies lie on this tape.
+    fn on_tape(&self, tape: &str) -> usize {
+        let prefix = format!("penstock-tape://silo/{tape}/");
+        let copies = self.storage.namespace().tape_copies_with(&prefix, "", 10);
+        copies.expect("readable").len()
+    }
+
+    fn trash(&self) -> Vec<EntryId> {
+        let trash = self.storage.namespace().trash(&TrashQuery::default(), 10);
+        let trash = trash.expect("readable").into_iter();
+        trash.map(|trashed| trashed.file).collect()
+    }
+
     /// Waits until those of each file are as they should be.
     async fn copies_become(&self, are: impl Fn(&[String]) -> bool) {
         let until = Instant::now() + DEADLINE;
@@ -493,25 +506,58 @@ async fn files_in_the_trash_do_not_keep_a_lost_tape_from_becoming_empty() {
     let uris = site.copies().remove(0).1;
     let silo = uris.iter().find(|uri| uri.contains("://silo/"));
     let lost = tape_of(silo.expect("one in each"));
-    let on_lost = || {
-        let prefix = format!("penstock-tape://silo/{lost}/");
-        let copies = site.storage.namespace().tape_copies_with(&prefix, "", 10);
-        copies.expect("readable").len()
-    };
-    assert_eq!(on_lost(), 2, "one of them in the trash");
+    assert_eq!(site.on_tape(&lost), 2, "one of them in the trash");
     site.ordered(&format!("tape/{lost}"), json!({"state": "disabled"}))
         .await;
-    eventually("nothing lives on the lost tape", || on_lost() == 0).await;
-    // It comes back from the trash, and goes to tape anew.
-    let trash = site.storage.namespace().trash(&TrashQuery::default(), 10);
-    let removed = trash.expect("readable").remove(0).file;
+    let is_empty = || site.on_tape(&lost) == 0;
+    eventually("nothing lives on the lost tape", is_empty).await;
+    let removed = site.trash().remove(0);
+    let good = site.storage.namespace().tape_copies_of(removed);
+    let good = good.expect("readable");
+    assert!(
+        good.len() == 1 && good[0].uri.contains("://annex/"),
+        "{good:?}"
+    );
+    let owed = site.storage.namespace().owed_tape_removals("", 10);
+    assert_eq!(owed.expect("readable"), Vec::<String>::new());
+    // It comes back from the trash, is on tape as it was, and gets a further copy.
     let token = site.token(SCOPES);
     let place = format!("/.penstock/trash/{removed}");
     let restored = site.send_as(&token, "POST", &place, &[], b"{}").await;
     assert_eq!(restored.status, 201, "{}", restored.text());
     site.becomes("/tape/removed", "DISK_AND_TAPE").await;
     site.copies_become(is_in_both).await;
-    assert_eq!((site.copies().len(), on_lost()), (2, 0));
+    assert_eq!((site.copies().len(), site.on_tape(&lost)), (2, 0));
+    let copies = site.storage.namespace().tape_copies_of(removed);
+    assert!(copies.expect("readable").contains(&good[0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_trash_keeps_its_only_copy_on_tape_while_its_data_is_not_as_written() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, |config| {
+        with_one_tape(config, 0);
+        replacing_copies_after(config, 0);
+        config.limits.trash = Duration::from_secs(3_600);
+    })
+    .await;
+    site.put("/tape/damaged", b"as it was written").await;
+    let data = site.only_data_file();
+    site.put("/tape/good", b"good").await;
+    for path in ["/tape/damaged", "/tape/good"] {
+        site.becomes(path, "DISK_AND_TAPE").await;
+        assert_eq!(site.send("DELETE", path, &[], b"").await.status, 204);
+    }
+    fs::write(data, "as it was wrItten").expect("written");
+    let (damaged, uris) = site.copies().remove(0);
+    let lost = tape_of(&uris[0]);
+    site.ordered(&format!("tape/{lost}"), json!({"state": "disabled"}))
+        .await;
+    let is_one_left = || site.on_tape(&lost) == 1;
+    eventually("what has good data is given up", is_one_left).await;
+    // Files are looked for once an hour of the libraries, which is less than a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(site.copies(), [(damaged, uris)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
