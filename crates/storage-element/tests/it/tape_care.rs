@@ -3,7 +3,8 @@
 use crate::nearline::EVICTS_ALL;
 use crate::site::{DEADLINE, Site, Trust, eventually};
 use crate::tape_libraries::{with_annex, with_library};
-use penstock_model::Bytes;
+use penstock_decide::pool_selection::PoolMode;
+use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::{EntryId, TrashQuery};
 use penstock_storage_element::{StorageConfig, TapeSystemConfig};
 use penstock_tape::locate::SECOND_NS;
@@ -450,6 +451,42 @@ async fn a_file_whose_copy_on_disk_is_damaged_is_read_from_tape_for_its_further_
         let told = site.libraries().await;
         assert_eq!(told["incidents"], json!([]), "{damaged:?}: {told:#}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_copy_on_disk_is_gone_when_its_file_has_come_back_to_another_pool() {
+    let trust = Trust::new();
+    let whole = "as it was written";
+    let site = Site::with_tls_and(&trust, |config| {
+        with_one_tape(config, 0);
+        with_unpacked_annex(config);
+        let tape = config.nearline.as_mut().expect("there");
+        tape.classes.0[0].copies = 1;
+    })
+    .await;
+    site.put("/tape/f", whole.as_bytes()).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let data = site.only_data_file();
+    fs::write(&data, "as it was wrItten").expect("written");
+    let site = site
+        .reopen_with_tls(&trust, |config| {
+            with_one_tape(config, 0);
+            with_unpacked_annex(config);
+            let mut second = config.pools[0].clone();
+            second.name = PoolName::new("p2");
+            second.directory = second.directory.with_file_name("p2");
+            config.pools.push(second);
+            config.pools[0].mode = PoolMode::Drained;
+        })
+        .await;
+    site.copies_become(is_in_both).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let now = site.only_data_file();
+    assert!(now.starts_with(site.directory.path().join("pools/p2")));
+    assert_eq!(fs::read(&now).expect("read"), whole.as_bytes());
+    let quarantine = site.directory.path().join("pools/p1/quarantine");
+    let is_empty = || fs::read_dir(&quarantine).expect("there").next().is_none();
+    eventually("nothing is left of the damaged copy", is_empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
