@@ -217,14 +217,18 @@ class OperatedRecording(TapeRecording):
 
 
 class CaredForRecording(OperatedRecording):
-    """One tape after the other is emptied, written anew and verified."""
+    """One tape after the other is emptied, written anew where nothing of removed files keeps it from that, and verified."""
 
     FAULT = "power cut while tapes are emptied"
 
     def look(self, libraries):
-        full = [tape["name"] for tape in libraries["tapes"] if tape["live"]["files"]]
-        if full and not libraries["care"]["repacks"]:
-            self.order(full[0], "repack", "verify")
+        repacks = libraries["care"]["repacks"]
+        # One that is empty may wait long for the time of files that were removed from it.
+        waiting = [one["tape"] for one in repacks if one["waits_for"]]
+        full = [tape["name"] for tape in libraries["tapes"] if tape["live"]["files"] and tape["name"] not in waiting]
+        # Two that wait leave two to write to.
+        if full and len(waiting) == len(repacks) and len(waiting) < 2:
+            self.order(min(full, key=lambda name: name in self.ordered), "repack", "verify")
 
 
 class CopiedRecording(OperatedRecording):

@@ -19,6 +19,8 @@ const ASKED_PAGE: usize = 1_000;
 pub(crate) enum NearlineMessage {
     /// A file that is to be put on tape is visible.
     Precious(EntryId),
+    /// A file is visible again that was in the trash.
+    Restored(EntryId),
     /// Somebody waits for these files, or no longer does. Each is named once, however often that has changed.
     Asked(Vec<EntryId>),
     /// That is so of more files than are remembered.
@@ -108,6 +110,10 @@ impl NearlineInbox {
     /// A file that is to be put on tape is visible.
     pub(crate) fn precious(&self, file: EntryId) {
         self.send(NearlineMessage::Precious(file));
+    }
+
+    pub(crate) fn restored(&self, file: EntryId) {
+        self.send(NearlineMessage::Restored(file));
     }
 
     /// The namespace tells something new of who waits for these.

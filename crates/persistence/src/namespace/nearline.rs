@@ -136,8 +136,8 @@ impl Batch<'_> {
             NearlineChange::ReenterOnTape { file, to, at } => self.reenter_on_tape(file, to, *at),
             NearlineChange::Evict { file, pool, at } => self.evict(*file, pool, *at),
             NearlineChange::LoseDiskCopy { file, pool, at } => self.lose(*file, pool, *at),
-            NearlineChange::LoseCopiesInTrash { file, uris, at } => {
-                self.lose_copies_in_trash(*file, uris, *at)
+            NearlineChange::LoseCopiesInTrash { file, uris } => {
+                self.lose_copies_in_trash(*file, uris)
             }
             NearlineChange::OnDisk { files, at } => {
                 for file in files {
@@ -426,7 +426,8 @@ impl Batch<'_> {
         Ok(ChangeReport::default())
     }
 
-    fn lose_copies_in_trash(&mut self, file: EntryId, uris: &[String], at: Timestamp) -> Outcome {
+    /// Its other copies stay: with one of them it is on tape still.
+    fn lose_copies_in_trash(&mut self, file: EntryId, uris: &[String]) -> Outcome {
         self.write_trash()?;
         let in_trash = super::trash::find(self.connection, file)?;
         let copies = copies_of(self.connection, file)?;
@@ -437,12 +438,15 @@ impl Batch<'_> {
         if self.is_visible(file)? {
             return Ok(ChangeReport::default());
         }
-        self.owe_tape_removal(file, &kept.path, kept.size, at)?;
-        let mut lost = self
+        let mut lose = self
             .connection
-            .prepare_cached("DELETE FROM tape_removal WHERE uri = ?1")?;
+            .prepare_cached("DELETE FROM tape_copy WHERE entry = ?1 AND uri = ?2")?;
         for uri in uris {
-            lost.execute([uri])?;
+            lose.execute(params![stored(file), uri])?;
+        }
+        let left = copies_of(self.connection, file)?;
+        if left.is_empty() {
+            data_sets::forget(self.connection, file)?;
         }
         // A namespace that is made again is not to believe in them: the tape may be written anew by then.
         let names = kept.path.names();
@@ -460,7 +464,7 @@ impl Batch<'_> {
         };
         self.records.push(DirectoryRecord::OnTape {
             file: told,
-            copies: Vec::new(),
+            copies: left,
         });
         self.records.push(DirectoryRecord::Trashed {
             parent: EntryId(0),
@@ -650,6 +654,11 @@ impl Namespace {
             let files = files.iter().map(|file| tape_file(connection, *file));
             files.collect()
         })
+    }
+
+    /// The copies of a file on tape, in the tree or in the trash.
+    pub fn tape_copies_of(&self, file: EntryId) -> Result<Vec<TapeCopyUri>, NamespaceError> {
+        self.readers.with(|connection| copies_of(connection, file))
     }
 
     /// What decides whether each of these files is to be brought, in their order, as it is at one time.

@@ -53,13 +53,9 @@ pub enum NearlineChange {
         pool: PoolName,
         at: Timestamp,
     },
-    /// These copies are on a tape that is lost, and the file is in the trash: it is as one that never was on tape, so that it is put there
-    /// anew when it is restored. Its other copies are to be removed. Of a file that is not in the trash nothing is changed.
-    LoseCopiesInTrash {
-        file: EntryId,
-        uris: Vec<String>,
-        at: Timestamp,
-    },
+    /// These copies are on a tape that is lost, and the file is in the trash: it has its other copies from now on, and without any it is put
+    /// on tape anew when it is restored. Of a file that is not in the trash nothing is changed.
+    LoseCopiesInTrash { file: EntryId, uris: Vec<String> },
     /// A copy on disk is there, durably. Ends the wait of all who asked for it.
     Recalled {
         file: EntryId,

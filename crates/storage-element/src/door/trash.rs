@@ -210,7 +210,7 @@ async fn restore(
     let restored = door.storage.reaper().restore(&kept.pool, order).await;
     restored.map_err(|why| of_restore(&why))?;
     if let Some(nearline) = door.storage.nearline() {
-        nearline.inbox.precious(file);
+        nearline.inbox.restored(file);
     }
     let (user, from) = (&admin.user, &kept.path);
     tracing::info!(%user, %file, %from, %to, "restored a file from the trash");

@@ -22,6 +22,7 @@ use archiving::{Comparisons, is_as_written};
 pub(super) use asking::Lookup;
 use away_pools::AwayPools;
 use bringing::{CheckNews, Recall};
+use damaged_copies::SetAside;
 use forecasts::Forecasts;
 use parking_lot::Mutex;
 use penstock_decide::clock::ClockTrust;
@@ -72,6 +73,7 @@ pub(super) struct Driver<S: TapeSystem> {
     away_pools: AwayPools,
     comparisons: Comparisons,
     retries: Retries,
+    set_aside: SetAside,
     journal_records: usize,
     /// Where forecasts that were made on other threads come; at most one is being made.
     forecasts: Forecasts,
@@ -103,6 +105,7 @@ impl<S: TapeSystem> Driver<S> {
             away_pools: AwayPools::default(),
             comparisons: Comparisons::default(),
             retries,
+            set_aside: SetAside::default(),
             journal_records,
             forecasts: Forecasts::default(),
             is_starting: true,
@@ -112,6 +115,7 @@ impl<S: TapeSystem> Driver<S> {
 
     /// Runs until it is told to stop.
     pub(super) async fn run(mut self, mut mail: NearlineMail) {
+        self.find_set_aside().await;
         let orders = self.system.resume();
         self.perform(orders).await;
         self.compare().await;
@@ -181,6 +185,10 @@ impl<S: TapeSystem> Driver<S> {
         for _ in 0..MESSAGES_MAX {
             match next.take() {
                 Some(NearlineMessage::Precious(file)) => precious.push(file),
+                Some(NearlineMessage::Restored(file)) => {
+                    precious.push(file);
+                    self.system.file_restored();
+                }
                 Some(NearlineMessage::Asked(files)) => asked.extend(files),
                 Some(NearlineMessage::Compare) => is_comparison = true,
                 Some(NearlineMessage::RetryNow) => is_retry = true,
@@ -348,8 +356,7 @@ impl<S: TapeSystem> Driver<S> {
             }
             TapeOutcome::DiskCopyDamaged(file) => self.lose_damaged_copy(file).await,
             TapeOutcome::LostInTrash { file, uris } => {
-                let at = self.now();
-                self.must(NearlineChange::LoseCopiesInTrash { file, uris, at })
+                self.must(NearlineChange::LoseCopiesInTrash { file, uris })
                     .await;
             }
             TapeOutcome::NotRecalled { file, error } => {
@@ -379,6 +386,7 @@ impl<S: TapeSystem> Driver<S> {
         let orders = self.system.care_for_tapes();
         self.perform(orders).await;
         self.look_after_away_pools().await;
+        self.drop_set_aside().await;
         self.forget_who_needs_no_room();
         self.make_room().await;
         let at = self.now();

@@ -6,6 +6,7 @@ mod care;
 mod catalogue;
 mod copy_uri;
 mod disk_side;
+mod library_clock;
 mod library_status;
 mod opening;
 mod operating;
@@ -17,7 +18,7 @@ pub(super) use care::CareNews;
 pub(crate) use care::UnreadableStatus;
 pub(crate) use catalogue::{LiveBytes, live_bytes};
 pub(super) use copy_uri::COPY_SCHEME;
-use library_status::Times;
+use library_clock::LibraryClock;
 pub(crate) use library_status::{DriveActivity, LibrariesStatus};
 pub(super) use recorded::is_of_library;
 
@@ -80,6 +81,7 @@ pub(super) struct TapeLibraries {
     engine: RequestEngine,
     disk: DiskSide,
     clock: Arc<BelievedClock>,
+    times: LibraryClock,
     namespace: Arc<Namespace>,
     news: mpsc::Receiver<DriveMessage>,
     threads: Vec<JoinHandle<()>>,
@@ -114,6 +116,7 @@ impl TapeLibraries {
 
     fn input(&mut self, input: Input) -> Vec<LibraryTask> {
         self.newest_ns = self.now_ns();
+        self.times.compare(self.newest_ns, self.wall());
         let effects = self.engine.handle(self.newest_ns, input);
         self.note_activities();
         let mut orders = self.orders(effects);
@@ -561,6 +564,10 @@ impl TapeSystem for TapeLibraries {
         orders
     }
 
+    fn file_restored(&mut self) {
+        self.care.look_at_copies();
+    }
+
     fn care_for_tapes(&mut self) -> Vec<LibraryTask> {
         self.begin_care()
     }
@@ -681,7 +688,7 @@ impl TapeSystem for TapeLibraries {
         if self.engine.live().recalls.is_empty() {
             return None;
         }
-        let (engine, now_ns, times) = (self.engine.clone(), self.now_ns(), Times::of(self));
+        let (engine, now_ns, times) = (self.engine.clone(), self.now_ns(), self.times);
         let moves = self
             .libraries
             .values()

@@ -61,6 +61,9 @@ pub(super) trait TapeSystem: Sized + Send + 'static {
         Vec::new()
     }
 
+    /// A file has come back from the trash, perhaps with fewer copies than it should have.
+    fn file_restored(&mut self) {}
+
     /// Whether it needs the copy of a file on disk, which is on tape as well.
     fn holds(&self, _file: EntryId) -> bool {
         false

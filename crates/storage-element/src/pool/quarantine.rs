@@ -50,6 +50,12 @@ impl Pool {
         ))
     }
 
+    /// It is the file's data after all.
+    pub(crate) fn take_back_before_recall(&self, id: EntryId) -> io::Result<()> {
+        let from = self.before_recall_path(id);
+        tolerate_missing(move_aside(&from, &self.data_path(id)))
+    }
+
     /// The file is there again, or is gone.
     pub(crate) fn drop_before_recall(&self, id: EntryId) -> io::Result<()> {
         tolerate_missing(std::fs::remove_file(self.before_recall_path(id)))

@@ -3,7 +3,8 @@
 use crate::nearline::EVICTS_ALL;
 use crate::site::{DEADLINE, Site, Trust, eventually};
 use crate::tape_libraries::{with_annex, with_library};
-use penstock_model::Bytes;
+use penstock_decide::pool_selection::PoolMode;
+use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::{EntryId, TrashQuery};
 use penstock_storage_element::{StorageConfig, TapeSystemConfig};
 use penstock_tape::locate::SECOND_NS;
@@ -52,6 +53,19 @@ impl Site {
     fn copies(&self) -> Vec<(EntryId, Vec<String>)> {
         let copies = self.storage.namespace().tape_copies(EntryId(0), 1_000);
         copies.expect("readable")
+    }
+
+    /// How many copies lie on this tape.
+    fn on_tape(&self, tape: &str) -> usize {
+        let prefix = format!("penstock-tape://silo/{tape}/");
+        let copies = self.storage.namespace().tape_copies_with(&prefix, "", 10);
+        copies.expect("readable").len()
+    }
+
+    fn trash(&self) -> Vec<EntryId> {
+        let trash = self.storage.namespace().trash(&TrashQuery::default(), 10);
+        let trash = trash.expect("readable").into_iter();
+        trash.map(|trashed| trashed.file).collect()
     }
 
     /// Waits until those of each file are as they should be.
@@ -440,6 +454,42 @@ async fn a_file_whose_copy_on_disk_is_damaged_is_read_from_tape_for_its_further_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_copy_on_disk_is_gone_when_its_file_has_come_back_to_another_pool() {
+    let trust = Trust::new();
+    let whole = "as it was written";
+    let site = Site::with_tls_and(&trust, |config| {
+        with_one_tape(config, 0);
+        with_unpacked_annex(config);
+        let tape = config.nearline.as_mut().expect("there");
+        tape.classes.0[0].copies = 1;
+    })
+    .await;
+    site.put("/tape/f", whole.as_bytes()).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let data = site.only_data_file();
+    fs::write(&data, "as it was wrItten").expect("written");
+    let site = site
+        .reopen_with_tls(&trust, |config| {
+            with_one_tape(config, 0);
+            with_unpacked_annex(config);
+            let mut second = config.pools[0].clone();
+            second.name = PoolName::new("p2");
+            second.directory = second.directory.with_file_name("p2");
+            config.pools.push(second);
+            config.pools[0].mode = PoolMode::Drained;
+        })
+        .await;
+    site.copies_become(is_in_both).await;
+    site.becomes("/tape/f", "DISK_AND_TAPE").await;
+    let now = site.only_data_file();
+    assert!(now.starts_with(site.directory.path().join("pools/p2")));
+    assert_eq!(fs::read(&now).expect("read"), whole.as_bytes());
+    let quarantine = site.directory.path().join("pools/p1/quarantine");
+    let is_empty = || fs::read_dir(&quarantine).expect("there").next().is_none();
+    eventually("nothing is left of the damaged copy", is_empty).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_with_one_good_copy_is_written_again_from_that_though_its_copy_on_disk_is_damaged() {
     let trust = Trust::new();
     let whole = "good in the annex only";
@@ -493,25 +543,58 @@ async fn files_in_the_trash_do_not_keep_a_lost_tape_from_becoming_empty() {
     let uris = site.copies().remove(0).1;
     let silo = uris.iter().find(|uri| uri.contains("://silo/"));
     let lost = tape_of(silo.expect("one in each"));
-    let on_lost = || {
-        let prefix = format!("penstock-tape://silo/{lost}/");
-        let copies = site.storage.namespace().tape_copies_with(&prefix, "", 10);
-        copies.expect("readable").len()
-    };
-    assert_eq!(on_lost(), 2, "one of them in the trash");
+    assert_eq!(site.on_tape(&lost), 2, "one of them in the trash");
     site.ordered(&format!("tape/{lost}"), json!({"state": "disabled"}))
         .await;
-    eventually("nothing lives on the lost tape", || on_lost() == 0).await;
-    // It comes back from the trash, and goes to tape anew.
-    let trash = site.storage.namespace().trash(&TrashQuery::default(), 10);
-    let removed = trash.expect("readable").remove(0).file;
+    let is_empty = || site.on_tape(&lost) == 0;
+    eventually("nothing lives on the lost tape", is_empty).await;
+    let removed = site.trash().remove(0);
+    let good = site.storage.namespace().tape_copies_of(removed);
+    let good = good.expect("readable");
+    assert!(
+        good.len() == 1 && good[0].uri.contains("://annex/"),
+        "{good:?}"
+    );
+    let owed = site.storage.namespace().owed_tape_removals("", 10);
+    assert_eq!(owed.expect("readable"), Vec::<String>::new());
+    // It comes back from the trash, is on tape as it was, and gets a further copy.
     let token = site.token(SCOPES);
     let place = format!("/.penstock/trash/{removed}");
     let restored = site.send_as(&token, "POST", &place, &[], b"{}").await;
     assert_eq!(restored.status, 201, "{}", restored.text());
     site.becomes("/tape/removed", "DISK_AND_TAPE").await;
     site.copies_become(is_in_both).await;
-    assert_eq!((site.copies().len(), on_lost()), (2, 0));
+    assert_eq!((site.copies().len(), site.on_tape(&lost)), (2, 0));
+    let copies = site.storage.namespace().tape_copies_of(removed);
+    assert!(copies.expect("readable").contains(&good[0]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_trash_keeps_its_only_copy_on_tape_while_its_data_is_not_as_written() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, |config| {
+        with_one_tape(config, 0);
+        replacing_copies_after(config, 0);
+        config.limits.trash = Duration::from_secs(3_600);
+    })
+    .await;
+    site.put("/tape/damaged", b"as it was written").await;
+    let data = site.only_data_file();
+    site.put("/tape/good", b"good").await;
+    for path in ["/tape/damaged", "/tape/good"] {
+        site.becomes(path, "DISK_AND_TAPE").await;
+        assert_eq!(site.send("DELETE", path, &[], b"").await.status, 204);
+    }
+    fs::write(data, "as it was wrItten").expect("written");
+    let (damaged, uris) = site.copies().remove(0);
+    let lost = tape_of(&uris[0]);
+    site.ordered(&format!("tape/{lost}"), json!({"state": "disabled"}))
+        .await;
+    let is_one_left = || site.on_tape(&lost) == 1;
+    eventually("what has good data is given up", is_one_left).await;
+    // Files are looked for once an hour of the libraries, which is less than a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(site.copies(), [(damaged, uris)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

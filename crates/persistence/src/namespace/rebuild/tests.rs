@@ -384,6 +384,11 @@ impl Lab {
     /// Puts a file on tape and then into the trash.
     fn archive_to_trash(&mut self, path: &str, pool: &str) -> EntryId {
         let file = self.archive(path, pool);
+        self.remove(path, file);
+        file
+    }
+
+    fn remove(&mut self, path: &str, file: EntryId) {
         let at = self.at();
         let removed = Change::Remove {
             path: NamespacePath::parse(path).expect("valid"),
@@ -393,7 +398,6 @@ impl Lab {
             at,
         };
         self.namespace().apply(removed).expect("removed");
-        file
     }
 }
 
@@ -404,19 +408,33 @@ fn trash_has_no_copy_again_that_was_on_a_lost_tape() {
         lab.archive_to_trash("/lost", "p1"),
         lab.archive_to_trash("/kept", "p2"),
     );
-    let at = lab.at();
-    let change = NearlineChange::LoseCopiesInTrash {
-        file: lost,
-        uris: vec!["hsm://t/lost".to_owned()],
-        at,
+    let half = lab.archive("/half", "p1");
+    let further = NearlineChange::CopyMade {
+        file: half,
+        uri: "hsm://good/half".to_owned(),
+        instead_of: None,
+        at: lab.at(),
     };
-    let change = Change::Nearline(change);
-    lab.namespace().apply(change).expect("made");
+    let further = Change::Nearline(further);
+    lab.namespace().apply(further).expect("made");
+    lab.remove("/half", half);
+    for (file, uri) in [(lost, "hsm://t/lost"), (half, "hsm://t/half")] {
+        let uris = vec![uri.to_owned()];
+        let change = Change::Nearline(NearlineChange::LoseCopiesInTrash { file, uris });
+        lab.namespace().apply(change).expect("made");
+    }
     lab.namespace = None;
     let (to, rebuilt) = lab.rebuild("anew");
-    assert_eq!((rebuilt.trash, rebuilt.files), (2, 0));
-    let copies = dump(&to, "SELECT entry, uri FROM tape_copy");
-    assert_eq!(copies, [format!("{}|hsm://t/kept", kept.0)]);
+    assert_eq!((rebuilt.trash, rebuilt.files), (3, 0));
+    let copies = dump(&to, "SELECT entry, uri FROM tape_copy ORDER BY entry");
+    let (kept, half) = (kept.0, half.0);
+    assert_eq!(
+        copies,
+        [
+            format!("{kept}|hsm://t/kept"),
+            format!("{half}|hsm://good/half")
+        ]
+    );
     let rows =
         "SELECT file_id, pool, size_bytes, removed_ms, path, owner, details FROM trash ORDER BY 1";
     assert_eq!(dump(&to, rows), dump(&lab.file(), rows));

@@ -756,8 +756,8 @@ fn a_further_copy_has_its_place_and_one_that_came_too_late_is_to_be_removed() {
 }
 
 #[test]
-fn a_file_of_the_trash_whose_tape_is_lost_goes_to_tape_anew_when_it_is_restored() {
-    let lab = Lab::new();
+fn a_file_of_the_trash_keeps_its_copies_on_other_tapes_than_the_lost_one() {
+    let mut lab = Lab::new();
     let (file, visible) = (lab.write_precious("/f"), lab.write_precious("/g"));
     let uris = |file: EntryId| vec![format!("hsm://lost/{file}"), format!("hsm://good/{file}")];
     for file in [file, visible] {
@@ -769,45 +769,55 @@ fn a_file_of_the_trash_whose_tape_is_lost_goes_to_tape_anew_when_it_is_restored(
         };
         lab.nearline(archived).expect("kept");
     }
-    lab.make(Change::Remove {
-        path: path("/f"),
-        only: None,
-        entries_max: 10,
-        by: None,
-        at: LATER,
-    })
-    .expect("removed");
-    let lose = |file: EntryId, uri: String| {
-        let lost = NearlineChange::LoseCopiesInTrash {
-            file,
-            uris: vec![uri],
+    let remove = |lab: &Lab| {
+        let remove = Change::Remove {
+            path: path("/f"),
+            only: None,
+            entries_max: 10,
+            by: None,
             at: LATER,
         };
+        lab.make(remove).expect("removed");
+    };
+    let restore = |lab: &Lab| {
+        let to = path("/f");
+        let restore = Change::RestoreTrash {
+            file,
+            to,
+            at: LATER,
+        };
+        lab.make(restore).expect("restored");
+    };
+    remove(&lab);
+    let lose = |lab: &Lab, file: EntryId, uri: String| {
+        let uris = vec![uri];
+        let lost = NearlineChange::LoseCopiesInTrash { file, uris };
         lab.nearline(lost).expect("kept");
     };
-    let on = |prefix| {
-        let copies = lab.namespace().tape_copies_with(prefix, "", 10);
-        copies.expect("readable").len()
+    let on = |lab: &Lab| {
+        ["hsm://lost/", "hsm://good/"].map(|prefix| {
+            let copies = lab.namespace().tape_copies_with(prefix, "", 10);
+            copies.expect("readable").len()
+        })
     };
-    lose(file, "hsm://lost/none".to_owned());
-    assert_eq!(on("hsm://lost/"), 2, "it has no such copy");
+    lose(&lab, file, "hsm://lost/none".to_owned());
+    assert_eq!(on(&lab), [2, 2], "it has no such copy");
     for file in [file, visible] {
-        lose(file, format!("hsm://lost/{file}"));
+        lose(&lab, file, format!("hsm://lost/{file}"));
     }
-    assert_eq!(
-        (on("hsm://lost/"), on("hsm://good/")),
-        (1, 1),
-        "one is no trash"
-    );
+    assert_eq!(on(&lab), [1, 2], "one is no trash, and good copies stay");
+    lab.restart();
+    assert_eq!(on(&lab), [1, 2]);
     let owed = lab.namespace().owed_tape_removals("", 10);
-    assert_eq!(owed.expect("readable"), [format!("hsm://good/{file}")]);
+    assert_eq!(owed.expect("readable"), Vec::<String>::new());
     assert_eq!(ids(&lab.trash()), [file]);
-    lab.make(Change::RestoreTrash {
-        file,
-        to: path("/f"),
-        at: LATER,
-    })
-    .expect("restored");
+    restore(&lab);
+    assert_eq!(lab.place("/f"), (Some(p1()), Archival::Cached));
+    // With its last copy it goes to tape anew.
+    remove(&lab);
+    lose(&lab, file, format!("hsm://good/{file}"));
+    assert_eq!(on(&lab), [1, 1]);
+    restore(&lab);
     assert_eq!(lab.place("/f"), (Some(p1()), Archival::Precious));
 }
 

@@ -136,6 +136,7 @@ impl<S: TapeSystem> Driver<S> {
                         self.meter_recalled(placed.target());
                         placed.keep();
                         self.retries.forget(file);
+                        self.drop_set_aside_of(file).await;
                         RecallEnd::Brought
                     }
                     None if self.is_over => {

@@ -1,17 +1,17 @@
 //! What drives did for whom: summed up by the engine over its records, told in the time of people.
 
 use super::TapeLibraries;
-use super::library_status::{Times, mounts};
+use super::library_status::mounts;
 use crate::drive_account::{DriveAccount, DriveTimeStatus, HintVerdictStatus};
 use penstock_model::Timestamp;
 
 pub(super) fn account(libraries: &TapeLibraries, since: Option<Timestamp>) -> DriveAccount {
     let live = libraries.engine.live();
-    let times = Times::of(libraries);
+    let times = &libraries.times;
     let ledger = &live.mounts;
     let (from_ns, sums) = match since {
         Some(since) => {
-            let since = ledger.times_since(times.of_library(since));
+            let since = ledger.times_since(times.library_ns(since));
             (Some(since.from_ns), since.sums)
         }
         None => (None, ledger.times().clone()),
@@ -37,9 +37,9 @@ pub(super) fn account(libraries: &TapeLibraries, since: Option<Timestamp>) -> Dr
     });
     DriveAccount {
         from: from_ns.map(|from_ns| times.wall(from_ns)),
-        until: libraries.wall(),
+        until: times.wall(libraries.now_ns()),
         drive_times: drive_times.collect(),
-        mounts: mounts(live, &times, from_ns),
+        mounts: mounts(live, times, from_ns),
         hints: hints.collect(),
     }
 }

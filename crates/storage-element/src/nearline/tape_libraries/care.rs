@@ -5,6 +5,7 @@
 //! what is left. The namespace is told of a file's new place before its old one counts for nothing.
 
 mod emptying;
+mod few_copies;
 mod further_copies;
 mod listing;
 mod moves;
@@ -21,7 +22,8 @@ use super::catalogue::LiveBytes;
 use super::request_kind::RequestKind;
 use crate::config::{ArchiveClasses, TapeCareConfig};
 use crate::nearline::tape_libraries::LibraryTask;
-use further_copies::{FewCopies, FurtherCopies};
+use few_copies::FewCopies;
+use further_copies::FurtherCopies;
 use listing::{ListedFile, list, prefix_of};
 use moves::{MoveGoal, TapeMoves};
 use moving::MoveKind;
@@ -135,6 +137,12 @@ impl Care {
         self.is_due = true;
         self.unmended.clear();
         self.resting.clear();
+        self.further_copies.hasten();
+    }
+
+    /// A file has come back from the trash, perhaps with too few copies.
+    pub(super) fn look_at_copies(&mut self) {
+        self.is_due = true;
         self.further_copies.hasten();
     }
 

@@ -6,7 +6,7 @@ use crate::nearline::put_faults::PutFaults;
 use crate::nearline::put_source::PutSource;
 use crate::reaper::Pools;
 use parking_lot::Mutex;
-use penstock_persistence::namespace::{EntryId, Namespace};
+use penstock_persistence::namespace::{EntryId, Namespace, TapeFile, TrashedFile};
 use penstock_tape::request::FileId;
 use penstock_tape_library::FileExchange;
 use rustix::fs::{Mode, OFlags};
@@ -58,6 +58,36 @@ impl DiskSide {
         Ok(())
     }
 
+    /// The same of a file in the trash. Errors: of the kind `Interrupted` when it is over before.
+    pub(super) fn read_trashed_as_written(
+        &self,
+        trashed: &TrashedFile,
+        is_over: impl Fn() -> bool,
+    ) -> io::Result<()> {
+        let pool = self.pools.get(&trashed.pool);
+        let pool = pool.filter(|pool| pool.is_in_reach() && pool.is_laid_out());
+        let pool = pool.ok_or_else(pool_away)?;
+        let target = TapeFile {
+            id: trashed.file,
+            path: trashed.path.clone(),
+            size: trashed.size,
+            owner: None,
+            created: trashed.created,
+            checksums: trashed.checksums.clone(),
+            pool: Some(trashed.pool.clone()),
+            archival: trashed.archival,
+            copies: Vec::new(),
+        };
+        let mut source = PutSource::open(&target, &pool.data_path(trashed.file))?;
+        let mut buffer = vec![0; READ_BYTES];
+        while source.read(&mut buffer)? > 0 {
+            if is_over() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+        }
+        Ok(())
+    }
+
     fn note(&self, file: EntryId, why: &io::Error) {
         if why.kind() == io::ErrorKind::InvalidData {
             let now = self.clock.recorded();
@@ -91,6 +121,10 @@ fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     Ok(File::from(opened))
 }
 
+fn pool_away() -> io::Error {
+    unknown("its pool is out of service")
+}
+
 fn unknown(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, what)
 }
@@ -103,7 +137,7 @@ impl FileExchange for DiskSide {
         let found = found.ok_or_else(|| unknown("the file was removed"))?;
         let pool = found.pool.as_ref().and_then(|pool| self.pools.get(pool));
         let pool = pool.filter(|pool| pool.is_in_reach());
-        let pool = pool.ok_or_else(|| unknown("its pool is out of service"))?;
+        let pool = pool.ok_or_else(pool_away)?;
         let source = PutSource::open(&found, &pool.data_path(id));
         let source = source.inspect_err(|why| self.note(id, why))?;
         Ok(Box::new(NotedSource {

@@ -4,6 +4,7 @@
 use super::TapeLibraries;
 use super::care::{CareStatus, VerificationStatus, care_status, lost_files};
 use super::catalogue::LiveBytes;
+use super::library_clock::LibraryClock;
 use crate::drive_account::MountStatus;
 use crate::nearline::wording::{
     DiskIncident, WaitStatus, disk_incident_code, library_incident, library_incident_code,
@@ -148,35 +149,6 @@ pub(crate) struct FamilyStatus {
     pub waits_for: Option<WaitStatus>,
 }
 
-/// From the time of libraries to that of people.
-pub(super) struct Times {
-    now_ns: i64,
-    wall: Timestamp,
-    factor: i64,
-}
-
-impl Times {
-    pub(super) fn of(libraries: &TapeLibraries) -> Times {
-        Times {
-            now_ns: libraries.now_ns(),
-            wall: libraries.wall(),
-            factor: i64::from(libraries.factor),
-        }
-    }
-
-    /// The same the other way round.
-    pub(super) fn of_library(&self, at: Timestamp) -> i64 {
-        let ago_ns = self.wall.0.saturating_sub(at.0).saturating_mul(1_000_000);
-        self.now_ns
-            .saturating_sub(ago_ns.saturating_mul(self.factor))
-    }
-
-    pub(super) fn wall(&self, at_ns: i64) -> Timestamp {
-        let ago_ms = self.now_ns.saturating_sub(at_ns) / self.factor / 1_000_000;
-        Timestamp(self.wall.0.saturating_sub(ago_ms))
-    }
-}
-
 /// How much waits and how much runs, for samples.
 pub(super) fn meter_state(libraries: &TapeLibraries, counts: &TapeCounts) -> MeterState {
     let drives = libraries.engine.live().drives.0.values();
@@ -200,7 +172,7 @@ pub(super) fn meter_state(libraries: &TapeLibraries, counts: &TapeCounts) -> Met
 
 pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
     let live = libraries.engine.live();
-    let times = Times::of(libraries);
+    let times = &libraries.times;
     let incidents = libraries.incidents.iter();
     let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
         code: library_incident_code(incident),
@@ -215,20 +187,20 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
         fault: None,
     });
     NearlineStatus {
-        counts: counts(libraries, &times),
+        counts: counts(libraries, times),
         incidents: incidents.chain(lost).collect(),
         expected: Default::default(),
         libraries: Some(LibrariesStatus {
-            drives: drives(libraries, &times),
-            tapes: tapes(libraries, &times),
-            families: families(libraries, &times),
-            mounts: mounts(live, &times, None),
-            care: care_status(libraries, &times),
+            drives: drives(libraries, times),
+            tapes: tapes(libraries, times),
+            families: families(libraries, times),
+            mounts: mounts(live, times, None),
+            care: care_status(libraries, times),
         }),
     }
 }
 
-fn drives(libraries: &TapeLibraries, times: &Times) -> Vec<DriveStatus> {
+fn drives(libraries: &TapeLibraries, times: &LibraryClock) -> Vec<DriveStatus> {
     let drives = libraries.engine.live().drives.0.iter();
     let drives = drives.map(|(name, drive)| {
         let since = libraries.activities.get(name);
@@ -262,9 +234,9 @@ fn family_of(purpose: &MountPurpose) -> Option<String> {
     }
 }
 
-fn tapes(libraries: &TapeLibraries, times: &Times) -> Vec<TapeStatus> {
+fn tapes(libraries: &TapeLibraries, times: &LibraryClock) -> Vec<TapeStatus> {
     let live = libraries.engine.live();
-    let waits = libraries.engine.recall_waits(times.now_ns);
+    let waits = libraries.engine.recall_waits(libraries.now_ns());
     let tapes = live.tapes.iter().map(|(name, tape)| {
         let (mut queued, mut oldest_ns) = (TapeAmount::default(), None);
         let files = live.queues.get(name).into_iter();
@@ -309,7 +281,11 @@ fn tapes(libraries: &TapeLibraries, times: &Times) -> Vec<TapeStatus> {
 }
 
 /// The last mounts, of those that ended since a moment if one is given.
-pub(super) fn mounts(live: &LiveSet, times: &Times, from_ns: Option<i64>) -> Vec<MountStatus> {
+pub(super) fn mounts(
+    live: &LiveSet,
+    times: &LibraryClock,
+    from_ns: Option<i64>,
+) -> Vec<MountStatus> {
     let from_ns = from_ns.unwrap_or(i64::MIN);
     let newest = live.mounts.closed().rev();
     let newest = newest.take_while(|mount| mount.end_ns >= from_ns);
@@ -343,7 +319,7 @@ pub(super) fn mounts(live: &LiveSet, times: &Times, from_ns: Option<i64>) -> Vec
     told.collect()
 }
 
-fn families(libraries: &TapeLibraries, times: &Times) -> Vec<FamilyStatus> {
+fn families(libraries: &TapeLibraries, times: &LibraryClock) -> Vec<FamilyStatus> {
     let waits = libraries.engine.archive_waits();
     let mut queued: BTreeMap<&FamilyName, (TapeAmount, i64)> = BTreeMap::new();
     for entry in libraries.engine.live().archives.values() {
@@ -369,7 +345,7 @@ fn families(libraries: &TapeLibraries, times: &Times) -> Vec<FamilyStatus> {
 }
 
 /// What users wait for. What is to be asked for again later the engine does not know.
-fn counts(libraries: &TapeLibraries, times: &Times) -> TapeCounts {
+fn counts(libraries: &TapeLibraries, times: &LibraryClock) -> TapeCounts {
     let live = libraries.engine.live();
     let waits = libraries.engine.archive_waits();
     let is_collecting = |family| matches!(waits.get(family), Some(QueueWait::Collecting { .. }));

@@ -5,6 +5,7 @@ use super::care::Care;
 use super::catalogue::{WrittenTape, written_tapes};
 use super::copy_uri::COPY_SCHEME;
 use super::disk_side::DiskSide;
+use super::library_clock::LibraryClock;
 use super::recorded::Recorded;
 use crate::config::{LibrariesConfig, LibraryConfig, NearlineConfig};
 use crate::nearline::NearlineContext;
@@ -46,7 +47,8 @@ impl TapeLibraries {
         journal: &[String],
     ) -> io::Result<TapeLibraries> {
         let Recorded { records, newest_ns } = Recorded::parse(journal)?;
-        let wall_ns = context.clock.recorded().0.saturating_mul(1_000_000);
+        let wall = context.clock.recorded();
+        let wall_ns = wall.0.saturating_mul(1_000_000);
         // The time of a library that runs faster is ahead of that on the wall, and never goes back.
         let origin_ns = newest_ns.max(wall_ns);
         let factor = config.time_factor.max(1);
@@ -76,6 +78,7 @@ impl TapeLibraries {
             activities: BTreeMap::new(),
             disk,
             clock: Arc::clone(&context.clock),
+            times: LibraryClock::new(origin_ns, wall, factor),
             namespace: Arc::clone(&context.namespace),
             news,
             threads: opened.threads,

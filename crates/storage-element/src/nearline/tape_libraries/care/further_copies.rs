@@ -4,6 +4,7 @@
 
 use super::super::TapeLibraries;
 use super::super::copy_uri::CopyUri;
+use super::few_copies::{CopySearch, FewCopies, Scope, TapeScope};
 use super::listing::{ListedFile, prefix_of};
 use super::moves::{LostFile, MoveGoal, TapeMoves};
 use super::{CareNews, Stage, blocking, logged};
@@ -12,7 +13,7 @@ use crate::nearline::driver_task::TapeOutcome;
 use crate::nearline::tape_libraries::LibraryTask;
 use crate::nearline::wording::{files_without_copy, log_begin, log_end};
 use penstock_model::PoolName;
-use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError};
+use penstock_persistence::namespace::EntryId;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::request::{FileId, TapeName};
 use penstock_tape::request_engine::Input;
@@ -20,56 +21,13 @@ use penstock_tape::tape_care::CareStep;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Between two passes, in the time of the libraries.
 const PASS_INTERVAL_NS: i64 = 3_600 * SECOND_NS;
 /// Between two passes through all files, when some could not be copied.
 const WHOLE_PASS_INTERVAL_NS: i64 = 24 * 3_600 * SECOND_NS;
-/// Files that are looked up at once.
-const PAGE_FILES: usize = 1_000;
-/// Between two pages of a pass through all files.
-const PAGE_PAUSE: Duration = Duration::from_millis(20);
 /// Files without a copy that are told of by name, of one tape.
 const LOST_NAMED: usize = 100;
-
-/// What is looked through.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Scope {
-    /// Copies on a tape that is out of use: their names begin so.
-    Tape {
-        tape: TapeName,
-        prefix: String,
-        after: String,
-    },
-    /// All files with copies on tape.
-    All { after: EntryId },
-}
-
-/// Files that may have too few copies.
-#[derive(Debug, Default)]
-pub(in crate::nearline) struct FewCopies {
-    files: BTreeSet<EntryId>,
-    /// Files of the trash, or gone, and their copies on the tape that is out of use.
-    removed: BTreeMap<EntryId, Vec<String>>,
-    /// Where the pass goes on; `None`: it has come to the end of the scope.
-    next: Option<Scope>,
-}
-
-/// What tells that a file may have too few copies.
-struct CopyTest {
-    /// The most that a class wants.
-    copies_max: usize,
-    readable: BTreeSet<TapeName>,
-}
-
-impl CopyTest {
-    fn is_suspect(&self, uris: &[String]) -> bool {
-        let uris = uris.iter().filter_map(|uri| CopyUri::parse(uri));
-        let tapes: Vec<TapeName> = uris.map(|uri| uri.copy.tape).collect();
-        tapes.len() < self.copies_max || tapes.iter().any(|tape| !self.readable.contains(tape))
-    }
-}
 
 /// Files without a copy that can be read, of one tape.
 #[derive(Debug, Clone)]
@@ -102,6 +60,8 @@ struct CopyPass {
     copied_files: u64,
     /// They may lack a copy still.
     failed_files: u64,
+    /// Some are in the trash.
+    has_poor_trash: bool,
     lost: BTreeMap<TapeName, LostFiles>,
 }
 
@@ -114,6 +74,8 @@ pub(super) struct FurtherCopies {
     whole_due_ns: i64,
     /// Pools that were away while files in them lacked a copy.
     away_pools: BTreeSet<PoolName>,
+    /// Files of the trash of which nothing but their copies on lost tapes is left.
+    kept_trash: BTreeSet<EntryId>,
     /// As the last pass has found them, or this one already has.
     pub(super) lost: BTreeMap<TapeName, LostFiles>,
 }
@@ -147,6 +109,7 @@ impl FurtherCopies {
     /// The next pass begins as soon as this one has ended, and looks through all files if some lack copies.
     pub(super) fn hasten(&mut self) {
         (self.due_ns, self.whole_due_ns) = (0, 0);
+        self.kept_trash.clear();
     }
 
     /// These pools are away, and have files that lack a copy.
@@ -257,17 +220,19 @@ impl TapeLibraries {
         let wait_ns = self.care.config.copies_wait_ns;
         let lost = live.tapes.iter();
         let lost = lost.filter(|(tape, _)| live.is_lost(tape, (now_ns, wait_ns)));
-        let mut scopes: VecDeque<Scope> = lost
-            .map(|(tape, facts)| Scope::Tape {
-                tape: tape.clone(),
-                prefix: prefix_of(&facts.library, tape),
-                after: String::new(),
-            })
-            .collect();
+        let tapes = lost.map(|(tape, facts)| TapeScope {
+            tape: tape.clone(),
+            prefix: prefix_of(&facts.library, tape),
+            after: String::new(),
+        });
+        let tapes: Vec<TapeScope> = tapes.collect();
+        let mut scopes: VecDeque<Scope> = tapes.iter().cloned().map(Scope::Tape).collect();
         let classes = words_of(&self.care.classes, self.libraries.len());
         let is_new = live.compared_classes.as_ref() != Some(&classes);
         let classes = (is_new && now_ns >= further.whole_due_ns).then_some(classes);
         scopes.extend(classes.as_ref().map(|_| Scope::All { after: EntryId(0) }));
+        // What is in the trash may have to be read. It comes last.
+        scopes.extend(tapes.into_iter().map(Scope::Trash));
         let further = &mut self.care.further_copies;
         further.due_ns = now_ns.saturating_add(PASS_INTERVAL_NS);
         if classes.is_some() {
@@ -281,6 +246,7 @@ impl TapeLibraries {
             classes,
             copied_files: 0,
             failed_files: 0,
+            has_poor_trash: false,
             lost: BTreeMap::new(),
         });
     }
@@ -302,7 +268,7 @@ impl TapeLibraries {
             Some(scope) => {
                 pass.stage = Stage::Listing;
                 pass.current = match &scope {
-                    Scope::Tape { tape, .. } => Some(tape.clone()),
+                    Scope::Tape(scope) | Scope::Trash(scope) => Some(scope.tape.clone()),
                     Scope::All { .. } => None,
                 };
                 pass.tapes.extend(pass.current.clone());
@@ -316,16 +282,20 @@ impl TapeLibraries {
     fn find_few_copies(&self, scope: Scope) {
         let live = self.engine.live();
         let readable = live.tapes.keys().filter(|tape| live.is_readable(tape));
-        let copies = self.care.classes.0.iter().map(|class| class.copies);
-        let test = CopyTest {
-            copies_max: copies.max().unwrap_or(1).max(1) as usize,
+        let search = CopySearch {
+            namespace: Arc::clone(&self.namespace),
+            disk: self.disk.clone(),
+            classes: self.care.classes.clone(),
+            libraries: self.libraries.len(),
             readable: readable.cloned().collect(),
+            unreadable: live.unreadable.clone(),
+            kept: self.care.further_copies.kept_trash.clone(),
         };
-        let (namespace, news) = (Arc::clone(&self.namespace), self.care.sender.clone());
+        let news = self.care.sender.clone();
         let what = "files with too few copies on tape cannot be looked for";
         blocking(
             &self.care.sender,
-            move || logged(what, find(&namespace, scope, &test, || news.is_closed())),
+            move || logged(what, search.find(scope, || news.is_closed())),
             CareNews::FewCopies,
         );
     }
@@ -342,9 +312,13 @@ impl TapeLibraries {
         };
         let FewCopies {
             files,
-            removed,
+            given_up,
+            kept,
+            has_poor_trash,
             next,
         } = found;
+        further.kept_trash.extend(kept);
+        pass.has_poor_trash |= has_poor_trash;
         if let Some(next) = next {
             pass.scopes.push_front(next);
         }
@@ -361,9 +335,15 @@ impl TapeLibraries {
         let live = self.engine.live();
         // It may have come back while its files were listed.
         let is_lost = tape.is_some_and(|tape| live.is_lost(&tape, times));
-        let removed = removed.into_iter().filter(|_| is_lost);
-        let lost = removed.map(|(file, uris)| TapeOutcome::LostInTrash { file, uris });
-        lost.map(LibraryTask::Tell).collect()
+        let mut orders = Vec::new();
+        if has_poor_trash {
+            // All files are looked through until none is left that could be restored with too few copies.
+            orders.extend(self.input(Input::ClassesCompared(String::new())));
+        }
+        let given_up = given_up.into_iter().filter(|_| is_lost);
+        let lost = given_up.map(|(file, uris)| TapeOutcome::LostInTrash { file, uris });
+        orders.extend(lost.map(LibraryTask::Tell));
+        orders
     }
 
     /// The copy of a file on disk, which was to be written to tape, is not the file.
@@ -406,6 +386,7 @@ impl TapeLibraries {
             );
         }
         match (pass.classes, pass.copied_files, pass.failed_files) {
+            (Some(_), 0, 0) if pass.has_poor_trash => Vec::new(),
             (Some(classes), 0, 0) => self.input(Input::ClassesCompared(classes)),
             (Some(_), _, 0) => {
                 // Whether all have enough now the next pass tells: some may want more than one.
@@ -426,64 +407,4 @@ fn words_of(classes: &ArchiveClasses, libraries: usize) -> String {
         let _ = write!(words, "; {copies} of {min} to {max} in {path}");
     }
     words
-}
-
-/// The next files that may have too few copies. Blocks.
-fn find(
-    namespace: &Namespace,
-    scope: Scope,
-    test: &CopyTest,
-    is_over: impl Fn() -> bool,
-) -> Result<FewCopies, NamespaceError> {
-    match scope {
-        Scope::Tape {
-            tape,
-            prefix,
-            after,
-        } => {
-            let page = namespace.tape_copies_with(&prefix, &after, PAGE_FILES)?;
-            let next = page.last().map(|(_, last)| Scope::Tape {
-                tape,
-                prefix,
-                after: last.clone(),
-            });
-            let mut found = FewCopies {
-                next,
-                ..FewCopies::default()
-            };
-            let ids: Vec<EntryId> = page.iter().map(|(file, _)| *file).collect();
-            let known = namespace.tape_files_of(&ids)?;
-            for ((file, uri), known) in page.into_iter().zip(known) {
-                if known.is_some() {
-                    found.files.insert(file);
-                } else {
-                    found.removed.entry(file).or_default().push(uri);
-                }
-            }
-            Ok(found)
-        }
-        Scope::All { mut after } => {
-            let mut files = BTreeSet::new();
-            loop {
-                let page = namespace.tape_copies(after, PAGE_FILES)?;
-                let Some((last, _)) = page.last() else {
-                    return Ok(FewCopies {
-                        files,
-                        ..FewCopies::default()
-                    });
-                };
-                after = *last;
-                let suspects = page.into_iter().filter(|(_, uris)| test.is_suspect(uris));
-                files.extend(suspects.map(|(file, _)| file));
-                if files.len() >= PAGE_FILES || is_over() {
-                    return Ok(FewCopies {
-                        files,
-                        next: Some(Scope::All { after }),
-                        ..FewCopies::default()
-                    });
-                }
-                std::thread::sleep(PAGE_PAUSE);
-            }
-        }
-    }
 }

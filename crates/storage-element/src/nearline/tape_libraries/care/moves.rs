@@ -21,7 +21,7 @@ use penstock_tape::request::{
 };
 use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 /// Files that are looked up, and in the request engine, at once.
@@ -393,7 +393,12 @@ pub(super) fn asker() -> Asker {
 
 /// Compares the copy of a file on disk with what is known of the file. Blocks.
 pub(super) fn compare_on_disk(disk: &DiskSide, file: FileId) -> DiskComparison {
-    let Err(why) = disk.read_as_written(file) else {
+    comparison_of(file, disk.read_as_written(file))
+}
+
+/// What the end of reading a file on disk tells of it.
+pub(super) fn comparison_of(file: FileId, read: io::Result<()>) -> DiskComparison {
+    let Err(why) = read else {
         return DiskComparison::Same;
     };
     // Its sectors cannot be read, or its data is not there.

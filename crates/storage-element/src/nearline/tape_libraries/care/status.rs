@@ -1,7 +1,7 @@
 //! What people are told of the care for tapes.
 
 use super::super::TapeLibraries;
-use super::super::library_status::Times;
+use super::super::library_clock::LibraryClock;
 use super::Stage;
 use penstock_model::Timestamp;
 use penstock_tape::relabel::RelabelOrder;
@@ -98,7 +98,7 @@ pub(crate) struct VerificationStatus {
 }
 
 impl VerificationStatus {
-    pub(in super::super) fn of(known: &Verification, times: &Times) -> VerificationStatus {
+    pub(in super::super) fn of(known: &Verification, times: &LibraryClock) -> VerificationStatus {
         let due_ns = known.due_ns.filter(|due_ns| *due_ns < i64::MAX);
         VerificationStatus {
             due: due_ns.map(|due_ns| times.wall(due_ns)),
@@ -111,7 +111,7 @@ impl VerificationStatus {
     }
 }
 
-pub(in super::super) fn care_status(libraries: &TapeLibraries, times: &Times) -> CareStatus {
+pub(in super::super) fn care_status(libraries: &TapeLibraries, times: &LibraryClock) -> CareStatus {
     let (live, care) = (libraries.engine.live(), &libraries.care);
     let now_ns = libraries.now_ns();
     let held_ns = live
