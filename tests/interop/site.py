@@ -4,6 +4,9 @@ Each site has a loopback address of its own, because FTS clients know a storage 
 without port. Ports are free ones. Only processes started here are ever signalled, by their process id.
 """
 
+import atexit
+import contextlib
+import fcntl
 import json
 import os
 import random
@@ -14,7 +17,6 @@ import sqlite3
 import subprocess
 import tempfile
 import time
-from contextlib import closing
 from pathlib import Path
 
 from .waiting import eventually
@@ -39,8 +41,24 @@ class Authorities:
     Those of other users stay with them.
     """
 
+    PREFIX = "penstock-authorities-"
+
     def __init__(self):
-        self.directory = tempfile.TemporaryDirectory(prefix="penstock-authorities-")
+        self.directory = None
+        self.lock = None
+
+    def make(self):
+        """Removes first what sessions have left that were killed: the lock of each says whether it lives."""
+        for lock in Path(tempfile.gettempdir()).glob(f"{self.PREFIX}*/lock"):
+            with contextlib.suppress(OSError), lock.open() as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # One that is being made is not locked as yet.
+                if time.time() - lock.stat().st_mtime > 60:
+                    shutil.rmtree(lock.parent)
+        self.directory = Path(tempfile.mkdtemp(prefix=self.PREFIX))
+        self.lock = (self.directory / "lock").open("w")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        atexit.register(shutil.rmtree, self.directory)
 
     def options(self, binary, name):
         """What `init` is told, so that a site of this name has the authority that the first one had."""
@@ -54,7 +72,9 @@ class Authorities:
             shutil.copytree(site / "ca", kept)
 
     def of(self, binary, name):
-        return Path(self.directory.name) / binary.name / name
+        if not self.directory:
+            self.make()
+        return self.directory / binary.name / name
 
 
 AUTHORITIES = Authorities()
@@ -319,7 +339,7 @@ class Site:
 
 
 def read_database(path, query, values):
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as database:
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as database:
         return database.execute(query, values).fetchall()
 
 

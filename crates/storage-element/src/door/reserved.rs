@@ -187,12 +187,16 @@ pub(super) fn refuse(operation: &PathOperation, path: &NamespacePath) -> Result<
 /// A file of the pages or the interface's description, for anybody; `None` when the path is not reserved.
 pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<Response, Problem>> {
     let names: Vec<&str> = rest_of(path)?.iter().map(String::as_str).collect();
-    let (media_type, content): (_, &str) = match names.as_slice() {
-        ["pages.js"] => ("text/javascript; charset=utf-8", SCRIPT),
-        ["pages.css"] => ("text/css; charset=utf-8", STYLE),
-        ["icon.svg"] => ("image/svg+xml", ICON),
-        ["openapi.json"] => ("application/json", OPENAPI),
-        ["openapi.html"] => ("text/html; charset=utf-8", &OPENAPI_PAGE),
+    let (media_type, content, policy): (_, &str, Option<&str>) = match names.as_slice() {
+        ["pages.js"] => ("text/javascript; charset=utf-8", SCRIPT, None),
+        ["pages.css"] => ("text/css; charset=utf-8", STYLE, None),
+        ["icon.svg"] => ("image/svg+xml", ICON, None),
+        ["openapi.json"] => ("application/json", OPENAPI, None),
+        ["openapi.html"] => (
+            "text/html; charset=utf-8",
+            &OPENAPI_PAGE,
+            Some(&openapi_page::POLICY),
+        ),
         _ => {
             return Some(Err(Problem::new(
                 ProblemCode::PathNotFound,
@@ -210,9 +214,8 @@ pub(super) fn asset(request: &Request, path: &NamespacePath) -> Option<Result<Re
         .with(RESOURCE_POLICY, HeaderValue::from_static("same-origin"))
         // They change with the binary and have no version in their names.
         .with(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    if names == ["openapi.html"] {
-        let policy = HeaderValue::from_static(&openapi_page::POLICY);
-        answer = answer.with(CONTENT_SECURITY_POLICY, policy);
+    if let Some(policy) = policy {
+        answer = answer.with(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     }
     answer.body = content.as_bytes().to_vec();
     Some(Ok(answer))
