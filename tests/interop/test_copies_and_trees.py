@@ -3,19 +3,21 @@ and what was cut off goes on.
 """
 
 import hashlib
-import http.server
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import threading
 from contextlib import contextmanager
+from email.utils import formatdate
 
 import pytest
 
 from .clients import adler32, content
 from .fault_server import Throttle
+from .folding_server import DOOR, FoldingServer
 from .waiting import eventually
 
 LARGE = 64_000_000
@@ -706,6 +708,28 @@ def test_sync_removes_only_what_it_has_listed(begin, grid, place, tmp_path, larg
     assert not door.exists(f"{place}/gone") and not door.exists(f"{place}/old/a")
 
 
+def test_sync_replaces_only_what_it_has_compared(begin, grid, place, tmp_path, large):
+    """Somebody else writes the file while its new content is on the way."""
+    door = grid.here_door
+    top = tmp_path / "tree"
+    top.mkdir()
+    large.rename(top / "large")
+    door.put(f"{place}/large", b"compared")
+    before = unfinished_at(grid.here)
+    process = begin("sync", top, door.url(place), "--yes", "--bwlimit", SLOW, "--json")
+    try:
+        eventually("it copies", lambda: unfinished_at(grid.here) > before)
+        door.put(f"{place}/large", b"NEWER!", expect=204)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1, err
+    [failed] = json.loads(out)["report"]["failed"]
+    assert "has changed since it was compared" in failed["error"], failed
+    assert door.get(f"{place}/large") == b"NEWER!" and unfinished_at(grid.here) == before
+
+
 def test_what_a_link_or_an_empty_source_hides_stays(penstock, grid, place, tmp_path):
     door = grid.here_door
     top = make_tree(tmp_path / "tree", ["run/a", "run/deep/b", "y"])
@@ -721,77 +745,6 @@ def test_what_a_link_or_an_empty_source_hides_stays(penstock, grid, place, tmp_p
     assert "the source has no files at all; nothing was changed" in shown and door.exists(f"{place}/y")
     told = penstock("sync", "--yes", "--allow-empty", empty, url, json_output=True)
     assert told["removed"] == 3 and not door.exists(f"{place}/run")
-
-
-class FoldingServer:
-    """A storage element without TLS that keeps names in lower case, and removes directories with all that is in them."""
-
-    def __init__(self):
-        outer, self.files, self.removed = self, {}, []
-
-        class Exchange(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_):
-                """Silent."""
-
-            def reply(self, status, body=b"", **headers):
-                self.send_response(status)
-                for name, value in ({"Content-Length": str(len(body))} | headers).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
-
-            def do_HEAD(self):
-                data = outer.files.get(self.path.lower())
-                if data is None:
-                    return self.reply(404)
-                return self.reply(200, data, Digest=f"adler32={adler32(data)}")
-
-            def do_PUT(self):
-                if "Expect" in self.headers:
-                    self.send_response_only(100)
-                    self.end_headers()
-                outer.files[self.path.lower()] = self.rfile.read(int(self.headers["Content-Length"]))
-                self.reply(201)
-
-            def do_DELETE(self):
-                outer.removed.append(self.path)
-                outer.files.pop(self.path.lower(), None)
-                self.reply(204)
-
-            def do_MKCOL(self):
-                self.reply(405)
-
-            def do_OPTIONS(self):
-                self.reply(200)
-
-            def do_PROPFIND(self):
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                path = self.path.lower().rstrip("/")
-                below = {name[len(path) + 1 :].split("/")[0] for name in outer.files if name.startswith(path + "/")}
-                if path not in outer.files and not below and path != "/t":
-                    return self.reply(404)
-                names = [path, *(f"{path}/{name}" for name in sorted(below))]
-                entries = "".join(map(outer.entry, names if self.headers["Depth"] == "1" else names[:1]))
-                self.reply(207, f"<multistatus xmlns='DAV:'>{entries}</multistatus>".encode())
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Exchange)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/t"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def entry(self, path):
-        data = self.files.get(path)
-        told = "<resourcetype><collection/></resourcetype>" if data is None else f"<getcontentlength>{len(data)}</getcontentlength>"
-        return f"<response><href>{path}</href><propstat><prop>{told}</prop></propstat></response>"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
 
 
 def test_sync_leaves_copies_to_which_the_server_gave_another_name(penstock, tmp_path):
@@ -815,6 +768,84 @@ def test_directories_stay_at_a_server_that_would_remove_what_is_in_them(penstock
         shown = penstock("sync", top, server.url, "--yes")
         assert "1 directory that the source does not have will stay" in shown
         assert server.removed == ["/t/old/extra"]
+
+
+def test_sync_leaves_files_that_a_later_look_might_mistake(penstock, tmp_path):
+    top = make_tree(tmp_path / "tree", ["b"])
+    with FoldingServer() as server:
+        server.files["/t/extra"] = b"old"
+        for modified, told in (
+            (None, "neither its version nor both its size and its time"),
+            (formatdate(usegmt=True), "it had changed only seconds before"),
+        ):
+            server.modified = modified
+            shown = penstock("sync", top, server.url, "--yes", exit_code=1)
+            assert told in shown and not server.removed, shown
+        server.tells_etags = True
+        penstock("sync", top, server.url, "--yes")
+        assert server.removed == ["/t/extra"]
+
+
+def test_two_names_of_a_server_are_found_out(penstock):
+    with FoldingServer() as server:
+        server.files |= {"/t/x": b"x", "/t/b/y": b"y"}
+        before = dict(server.files)
+        url = server.url
+        alias = url.replace("127.0.0.1", "localhost")
+        for tells_etags in (False, True):
+            server.tells_etags = tells_etags
+            for words in (
+                ["sync", "--yes", f"{alias}/b", url],
+                ["sync", "--yes", alias, f"{url}/b"],
+                ["sync", "--yes", "-n", alias, url],
+                ["copy", "--overwrite", alias, url],
+                ["copy", "--overwrite", f"{alias}/x", url],
+                ["mv", f"{alias}/x", f"{url}/z"],
+            ):
+                shown = penstock(*words, exit_code=2)
+                assert "lead to the same server" in shown, shown
+        # By another path as well.
+        shown = penstock("sync", "--yes", f"{alias.replace('/t', DOOR + '/t')}/b", url, exit_code=2)
+        assert "version of a file of the source" in shown
+        server.options["Penstock-Storage"] = "6f4f4d4e-0f4e-4c5d-9a55-0d5cf1f4b3aa"
+        penstock("sync", "--yes", f"{alias}/b", url, exit_code=2)
+        assert server.files == before and not server.removed and not server.moves
+
+
+@pytest.mark.parametrize("way", ["conditions", "no conditions", "no versions"])
+def test_mv_replaces_what_it_has_seen_and_nothing_else(penstock, way):
+    with FoldingServer() as server:
+        server.tells_etags = way != "no versions"
+        server.options = {"DAV": "1, 2"} if way == "conditions" else {}
+        server.files |= {"/t/a": b"a", "/t/b": b"seen"}
+        ends = [f"{server.url}/a", f"{server.url}/b"]
+
+        def another(new):
+            def comes():
+                if server.files.pop("/t/b", None) is not None:
+                    server.files |= new
+
+            return comes
+
+        for new in ({"/t/b/result1": b"1", "/t/b/result2": b"2"}, {"/t/b": b"NEWER"}):
+            server.files = {"/t/a": b"a", "/t/b": b"seen"}
+            server.before_move = another(new)
+            shown = penstock("mv", "--overwrite", *ends, exit_code=1)
+            assert "has changed meanwhile; nothing was moved" in shown, shown
+            assert server.files == {"/t/a": b"a"} | new
+        server.before_move = lambda: None
+        server.moves.clear()
+        server.files = {"/t/a": b"a", "/t/b": b"seen"}
+        penstock("mv", "--overwrite", *ends)
+        assert server.files == {"/t/b": b"a"}
+        assert len(server.moves) == (1 if way == "conditions" else 2)
+        if way == "conditions":
+            assert re.fullmatch(r'<.*/t/b> \(\["\w+"\]\)', server.moves[0][3]), server.moves
+            # A server that knows locks and no versions.
+            server.files["/t/a"], server.evaluates = b"A", lambda *_: False
+            server.moves.clear()
+            penstock("mv", "--overwrite", *ends)
+            assert server.files == {"/t/b": b"A"} and len(server.moves) == 3
 
 
 def test_a_copy_below_a_file_ends(penstock, grid, place, tmp_path):

@@ -14,7 +14,7 @@ mod upload;
 use crate::bandwidth::Bandwidth;
 use crate::checksum_choice::ChecksumChoice;
 use crate::progress::Progress;
-use crate::remote::{Head, Occupied, Remote};
+use crate::remote::{Head, Occupied, Remote, Replaceable};
 use crate::remote_error::RemoteError;
 use crate::unfinished_downloads::UnfinishedDownloads;
 use crate::unfinished_uploads::UnfinishedUploads;
@@ -159,12 +159,26 @@ impl Compared<'_> {
 
 /// What is in the place of a copy.
 #[derive(Debug)]
-enum Existing {
+enum Existing<V> {
     Nothing,
     /// The same content.
     Same(FileOutcome),
-    /// Other content, with this name.
-    Other(String),
+    /// Other content.
+    Other {
+        name: String,
+        /// What tells it from another file that takes its place; `None`: nothing does.
+        version: Option<V>,
+    },
+}
+
+/// What a copy may take the place of.
+#[derive(Debug)]
+enum Target<V> {
+    Nothing,
+    /// What was compared, and nothing else.
+    Compared(V),
+    /// Whatever stands there.
+    Anything,
 }
 
 /// What all files of a copy have in common. Cheap to clone.
@@ -219,14 +233,15 @@ pub async fn upload_all(
 }
 
 async fn upload_one(context: &Context, file: &Upload) -> Result<FileOutcome, RemoteError> {
-    let copy = |occupied| async move {
+    let copy = |target| async move {
+        let replaceable = &Replaceable::from(target);
         if let Source::File(path) = &file.source
             && file.size.0 >= KEPT_FROM_BYTES
             && context.takes_pieces(&file.destination).await
         {
-            return pieces::run(context, file, path, occupied).await;
+            return pieces::run(context, file, path, replaceable).await;
         }
-        with_retries(|| upload::write(context, file, occupied)).await
+        with_retries(|| upload::write(context, file, replaceable)).await
     };
     keep_or_copy(context, || upload::find(context, file), copy).await
 }
@@ -284,17 +299,17 @@ pub async fn look_at_downloads(
     .await
 }
 
-async fn intention(
+async fn intention<V>(
     context: &Context,
-    find: impl Future<Output = Result<Existing, RemoteError>>,
+    find: impl Future<Output = Result<Existing<V>, RemoteError>>,
 ) -> Result<Intention, RemoteError> {
     let found = find.await;
     context.progress.file_ended();
     match (found?, context.options.existing) {
         (Existing::Nothing, _) => Ok(Intention::Copy),
         (Existing::Same(_), ExistingCopy::Keep | ExistingCopy::Update) => Ok(Intention::Skip),
-        (Existing::Other(name), ExistingCopy::Keep) => Err(RemoteError::Exists(name)),
-        (Existing::Same(_) | Existing::Other(_), _) => Ok(Intention::Replace),
+        (Existing::Other { name, .. }, ExistingCopy::Keep) => Err(RemoteError::Exists(name)),
+        (Existing::Same(_) | Existing::Other { .. }, _) => Ok(Intention::Replace),
     }
 }
 
@@ -390,13 +405,14 @@ where
 }
 
 /// One file: what is there already counts unless it shall be replaced; else it is copied.
-async fn keep_or_copy<E, F>(
+async fn keep_or_copy<V, E, F>(
     context: &Context,
     find: impl Fn() -> E,
-    copy: impl FnOnce(Occupied) -> F,
+    copy: impl FnOnce(Target<V>) -> F,
 ) -> Result<FileOutcome, RemoteError>
 where
-    E: Future<Output = Result<Existing, RemoteError>>,
+    V: Clone + PartialEq,
+    E: Future<Output = Result<Existing<V>, RemoteError>>,
     F: Future<Output = Result<FileOutcome, RemoteError>>,
 {
     let existing = context.options.existing;
@@ -405,23 +421,41 @@ where
         ExistingCopy::Keep | ExistingCopy::Update => Some(find().await),
     };
     let outcome = match found {
-        None => copy(Occupied::Replaced).await,
+        None => copy(Target::Anything).await,
         Some(Ok(Existing::Same(outcome))) => {
             context.progress.found(outcome.size.0);
             Ok(outcome)
         }
-        Some(Ok(Existing::Other(name))) => match existing {
-            ExistingCopy::Keep => Err(RemoteError::Exists(name)),
-            ExistingCopy::Update | ExistingCopy::Replace => copy(Occupied::Replaced).await,
+        Some(Ok(Existing::Other { name, .. })) if existing == ExistingCopy::Keep => {
+            Err(RemoteError::Exists(name))
+        }
+        Some(Ok(Existing::Other { version: None, .. })) => copy(Target::Anything).await,
+        Some(Ok(Existing::Other {
+            version: Some(compared),
+            ..
+        })) => match copy(Target::Compared(compared.clone())).await {
+            Err(why) if is_taken(&why) => match find().await {
+                Ok(Existing::Same(outcome)) => Ok(FileOutcome {
+                    how: CopyResult::Copied,
+                    ..outcome
+                }),
+                // Then it was refused for another reason.
+                Ok(Existing::Other { version, .. }) if version.as_ref() == Some(&compared) => {
+                    Err(why)
+                }
+                Ok(Existing::Other { name, .. }) => Err(RemoteError::Changed(name)),
+                Ok(Existing::Nothing) | Err(_) => Err(why),
+            },
+            outcome => outcome,
         },
-        Some(Ok(Existing::Nothing)) => match copy(Occupied::Refused).await {
+        Some(Ok(Existing::Nothing)) => match copy(Target::Nothing).await {
             // Somebody was faster; or we were, and the answer got lost.
             Err(why) if is_taken(&why) => match find().await {
                 Ok(Existing::Same(outcome)) => Ok(FileOutcome {
                     how: CopyResult::Copied,
                     ..outcome
                 }),
-                Ok(Existing::Other(name)) => Err(RemoteError::Exists(name)),
+                Ok(Existing::Other { name, .. }) => Err(RemoteError::Exists(name)),
                 Ok(Existing::Nothing) | Err(_) => Err(why),
             },
             outcome => outcome,
@@ -430,6 +464,25 @@ where
     };
     context.progress.file_ended();
     outcome
+}
+
+impl From<Target<String>> for Replaceable {
+    fn from(target: Target<String>) -> Replaceable {
+        match target {
+            Target::Nothing => Replaceable::Nothing,
+            Target::Compared(etag) => Replaceable::Version(etag),
+            Target::Anything => Replaceable::AnyFile,
+        }
+    }
+}
+
+impl<V> From<Target<V>> for Occupied {
+    fn from(target: Target<V>) -> Occupied {
+        match target {
+            Target::Nothing => Occupied::Refused,
+            Target::Compared(_) | Target::Anything => Occupied::Replaced,
+        }
+    }
 }
 
 /// Whether the place of a new file was found to be taken.

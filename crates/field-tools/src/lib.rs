@@ -20,6 +20,7 @@ pub mod progress;
 pub mod remote;
 pub mod remote_error;
 pub mod remote_tree;
+pub mod server_identity;
 pub mod settings_api;
 pub mod tape_api;
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Storage elements seen through HTTP and WebDAV: look, list, make, delete, read, write.
 //!
 //! One request per method, more only where the protocol demands it. What a whole copy needs is in
-//! `bulk_copy`; uploads in several requests are below.
+//! `bulk_copy`; listings and uploads in several requests are below.
 
+mod listing;
 mod pieces;
 
+pub use listing::{Info, Listing, UnusableEntry};
 pub use pieces::{Rest, UploadState};
 
 use crate::checksum_choice::ChecksumChoice;
@@ -21,16 +23,21 @@ use penstock_protocol::digest;
 use penstock_protocol::http1::client::{
     Client, ClientRequest, ClientResponse, Upload, UploadStart,
 };
-use penstock_protocol::webdav::{self, PropfindEntry};
+use penstock_protocol::storage_id::StorageId;
+use penstock_protocol::webdav::{self, ETAG_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use url::Url;
 
-/// Bytes of one directory listing: about 200,000 entries.
-const LISTING_BYTES_MAX: u64 = 128 << 20;
 /// Bytes of an answer that is read only for its text.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// RFC 4918 §10.1, §10.3, §10.4, §10.6.
+const DAV: HeaderName = HeaderName::from_static("dav");
+const DESTINATION: HeaderName = HeaderName::from_static("destination");
+const IF: HeaderName = HeaderName::from_static("if");
+const OVERWRITE: HeaderName = HeaderName::from_static("overwrite");
 /// RFC 3230 §4.3.1.
 const WANT_DIGEST: HeaderName = HeaderName::from_static("want-digest");
 /// Asks for room (RFC 4331).
@@ -42,6 +49,8 @@ const QUOTA_BODY: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
 pub struct Remote {
     client: Client,
     credentials: Arc<dyn Credentials>,
+    /// Whoever holds it reads a listing that is long.
+    long_listing: Arc<Mutex<()>>,
 }
 
 /// What a file's headers say.
@@ -64,48 +73,6 @@ pub struct Written {
     pub etag: Option<String>,
 }
 
-/// An entry of the namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Info {
-    pub url: String,
-    /// Its last name; `/` for the root.
-    pub name: String,
-    /// Directory or file.
-    pub is_directory: bool,
-    /// Size of a file.
-    pub size_bytes: Option<Bytes>,
-    /// Last change.
-    pub modified: Option<Timestamp>,
-    /// The version of a file, when it is a strong one.
-    #[serde(skip)]
-    pub etag: Option<String>,
-}
-
-/// An entry of a listing that is neither known to be a file nor a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnusableEntry {
-    /// As the server wrote it.
-    pub href: String,
-    pub why: String,
-}
-
-impl UnusableEntry {
-    /// As an error of the directory in which it is listed.
-    pub fn problem(&self, directory: &Url) -> RemoteError {
-        let UnusableEntry { href, why } = self;
-        RemoteError::nonsense(directory, format!("it lists '{href}', {why}"))
-    }
-}
-
-/// What is in a directory.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// Sorted by name.
-    pub entries: Vec<Info>,
-    /// What the server lists and nothing can be said of.
-    pub unusable: Vec<UnusableEntry>,
-}
-
 /// Which bytes of a file are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted<'a> {
@@ -118,7 +85,17 @@ pub enum Wanted<'a> {
     },
 }
 
-/// What a new file may do to one that has its name.
+/// What a file of a storage element may take the place of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Replaceable {
+    Nothing,
+    /// The file with this version, and no other.
+    Version(String),
+    /// Whatever file stands there by then.
+    AnyFile,
+}
+
+/// What a new file here may do to one that has its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occupied {
     /// It is refused.
@@ -155,6 +132,7 @@ impl Remote {
         Remote {
             client,
             credentials,
+            long_listing: Arc::default(),
         }
     }
 
@@ -215,55 +193,44 @@ impl Remote {
             .ok_or_else(|| no_checksum(url, wanted))
     }
 
-    /// One entry, by PROPFIND of depth 0. Its name is the one that was asked for, never one that the server chooses.
-    pub async fn stat(&self, url: &Url) -> Result<Info, RemoteError> {
-        let found = self.propfind(url, "0", webdav::STAT_BODY).await?;
-        entry_of(url, &found)
-    }
-
-    /// What is in a directory, by PROPFIND of depth 1. A file gives itself.
-    ///
-    /// Errors: the listing does not have the directory itself, so that nobody knows whether it is whole.
-    pub async fn list(&self, url: &Url) -> Result<Listing, RemoteError> {
-        let found = self.propfind(url, "1", webdav::STAT_BODY).await?;
-        listing_of(url, &found)
-    }
-
     /// How much room there is where a path is, as far as the server tells (RFC 4331).
     pub async fn quota(&self, url: &Url) -> Result<Quota, RemoteError> {
         let found = self.propfind(url, "0", QUOTA_BODY).await?;
-        let told = found.first();
+        let told = found.entries.first();
         Ok(Quota {
             used_bytes: told.and_then(|entry| entry.quota_used),
             available_bytes: told.and_then(|entry| entry.quota_available),
         })
     }
 
-    /// Gives a file or directory another name at the same server, by MOVE (RFC 4918 §9.9).
+    /// Gives a file or directory another name at the same server, by MOVE (RFC 4918 §9.9). Only a server that
+    /// [evaluates conditions](Self::evaluates_if) knows a version that is the only one to be replaced.
     pub async fn rename(
         &self,
         from: &Url,
         to: &Url,
-        occupied: Occupied,
+        replaceable: &Replaceable,
     ) -> Result<(), RemoteError> {
         let mut request = self.request(method("MOVE"), from)?;
         // The server must not see what its own URLs may hold as credentials a second time.
         let mut destination = to.clone();
         destination.set_query(None);
-        let value = HeaderValue::from_str(destination.as_str())
-            .map_err(|_| RemoteError::nonsense(to, "it is not valid in a header"))?;
-        request
-            .headers
-            .insert(HeaderName::from_static("destination"), value);
-        let overwrite = match occupied {
-            Occupied::Refused => "F",
-            Occupied::Replaced => "T",
+        let valid = |text: &str| {
+            HeaderValue::from_str(text)
+                .map_err(|_| RemoteError::nonsense(to, "it is not valid in a header"))
         };
-        request.headers.insert(
-            HeaderName::from_static("overwrite"),
-            HeaderValue::from_static(overwrite),
-        );
-        let answer = self.client.send_following(request).await?;
+        let headers = &mut request.headers;
+        headers.insert(DESTINATION, valid(destination.as_str())?);
+        let overwrite = match replaceable {
+            Replaceable::Nothing => "F",
+            Replaceable::Version(_) | Replaceable::AnyFile => "T",
+        };
+        headers.insert(OVERWRITE, HeaderValue::from_static(overwrite));
+        if let Replaceable::Version(etag) = replaceable {
+            // RFC 4918 §10.4.3: `If-Match` would speak of what is moved.
+            headers.insert(IF, valid(&format!("<{destination}> ([{etag}])"))?);
+        }
+        let answer = self.client.send_following_here(request).await?;
         // RFC 4918 §9.9.4: a directory of which something could not be moved.
         if answer.status == StatusCode::MULTI_STATUS {
             let detail = "only a part of it was moved; check both places".to_owned();
@@ -276,7 +243,7 @@ impl Remote {
     pub async fn make_directory(&self, url: &Url) -> Result<DirectoryOutcome, RemoteError> {
         let answer = self
             .client
-            .send_following(self.request(method("MKCOL"), url)?)
+            .send_following_here(self.request(method("MKCOL"), url)?)
             .await?;
         // RFC 4918 §9.3.1: 405 means that the URL is mapped already, to whatever.
         if answer.status == StatusCode::METHOD_NOT_ALLOWED {
@@ -339,20 +306,43 @@ impl Remote {
     pub async fn delete_version(&self, url: &Url, etag: Option<&str>) -> Result<(), RemoteError> {
         let mut request = self.request(Method::DELETE, url)?;
         if let Some(etag) = etag {
-            let value = HeaderValue::from_str(etag)
-                .map_err(|_| RemoteError::nonsense(url, "its ETag is not valid in a header"))?;
-            request.headers.insert(IF_MATCH, value);
+            request.headers.insert(IF_MATCH, etag_value(url, etag)?);
         }
-        let answer = self.client.send_following(request).await?;
+        let answer = self.client.send_following_here(request).await?;
         self.expect_success(url, answer).await.map(drop)
     }
 
     /// Whether the server says that it removes a directory only if it is empty, when it is asked to.
     pub async fn removes_only_empty(&self, url: &Url) -> Result<bool, RemoteError> {
+        let told = self.options(url).await?;
+        Ok(told.get(PENSTOCK_DELETE) == Some(&EMPTY_DIRECTORY))
+    }
+
+    /// Whether the server says that it knows locks: then it evaluates the `If` header, without which there are none
+    /// (RFC 4918 §10.4, §18.2).
+    pub async fn evaluates_if(&self, url: &Url) -> Result<bool, RemoteError> {
+        let told = self.options(url).await?;
+        let classes = told
+            .get_all(DAV)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let mut classes = classes.flat_map(|value| value.split(','));
+        Ok(classes.any(|class| class.trim() == "2"))
+    }
+
+    /// The storage that the server says that it belongs to; one of ours does.
+    pub async fn storage_id(&self, url: &Url) -> Result<Option<StorageId>, RemoteError> {
+        Ok(StorageId::told(&self.options(url).await?))
+    }
+
+    /// What a server tells of itself; nothing where it does not answer this with success.
+    async fn options(&self, url: &Url) -> Result<HeaderMap, RemoteError> {
         let request = self.request(Method::OPTIONS, url)?;
         let answer = self.client.send(request).await?;
-        let told = answer.headers.get(PENSTOCK_DELETE);
-        Ok(answer.status.is_success() && told == Some(&EMPTY_DIRECTORY))
+        match answer.status.is_success() {
+            true => Ok(answer.headers),
+            false => Ok(HeaderMap::new()),
+        }
     }
 
     /// Deletes a directory when it is empty; gives back whether it was. Only for servers of which `removes_only_empty` is
@@ -397,14 +387,11 @@ impl Remote {
         url: &Url,
         size: Bytes,
         checksums: ChecksumChoice,
-        occupied: Occupied,
+        replaceable: &Replaceable,
     ) -> Result<Upload, RemoteError> {
         let mut request = self.request(Method::PUT, url)?;
         request.headers.insert(WANT_DIGEST, checksums.wanted());
-        if occupied == Occupied::Refused {
-            let any = HeaderValue::from_static("*");
-            request.headers.insert(IF_NONE_MATCH, any);
-        }
+        replaceable.demand(url, &mut request.headers)?;
         self.start(url, request, size.0).await
     }
 
@@ -468,26 +455,6 @@ impl Remote {
         Ok((made.macaroon, seconds))
     }
 
-    async fn propfind(
-        &self,
-        url: &Url,
-        depth: &'static str,
-        question: &str,
-    ) -> Result<Vec<PropfindEntry>, RemoteError> {
-        let mut request = self.request(method("PROPFIND"), url)?;
-        request.headers.insert(
-            HeaderName::from_static("depth"),
-            HeaderValue::from_static(depth),
-        );
-        request
-            .headers
-            .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        let answer = self.client.send_bytes(request, question.as_bytes()).await?;
-        let mut answer = self.expect_success(url, answer).await?;
-        let body = answer.read_all(LISTING_BYTES_MAX).await?;
-        webdav::parse_multistatus(&body).map_err(|why| RemoteError::nonsense(url, why.to_string()))
-    }
-
     fn request(&self, method: Method, url: &Url) -> Result<ClientRequest, RemoteError> {
         let mut headers = HeaderMap::new();
         if let Some(token) = self.credentials.at(url)?.header(url)? {
@@ -522,93 +489,33 @@ impl Remote {
     }
 }
 
+impl Replaceable {
+    /// What is to be replaced, as a condition of the request that writes it (RFC 9110 §13.1).
+    fn demand(&self, url: &Url, headers: &mut HeaderMap) -> Result<(), RemoteError> {
+        match self {
+            Replaceable::Nothing => {
+                headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
+            }
+            Replaceable::Version(etag) => {
+                headers.insert(IF_MATCH, etag_value(url, etag)?);
+            }
+            Replaceable::AnyFile => {}
+        }
+        Ok(())
+    }
+}
+
+fn etag_value(url: &Url, etag: &str) -> Result<HeaderValue, RemoteError> {
+    HeaderValue::from_str(etag)
+        .map_err(|_| RemoteError::nonsense(url, "its ETag is not valid in a header"))
+}
+
 fn method(name: &'static str) -> Method {
     Method::from_bytes(name.as_bytes()).expect("a token of letters")
 }
 
 fn told_checksums(url: &Url, headers: &HeaderMap) -> Result<Vec<Checksum>, RemoteError> {
     digest::parse(headers).map_err(|why| RemoteError::nonsense(url, why.to_string()))
-}
-
-/// What a listing tells of the path that was asked for.
-fn entry_of(asked: &Url, listed: &[PropfindEntry]) -> Result<Info, RemoteError> {
-    let path = path_of(asked)?;
-    let mut own = listed
-        .iter()
-        .filter(|entry| entry.path.as_ref() == Some(&path));
-    let info = match own.next() {
-        Some(entry) => match failure_of(entry) {
-            Some(why) => return Err(own_failure(asked, &why)),
-            None => info_of(asked, entry),
-        },
-        None => None,
-    };
-    info.ok_or_else(|| {
-        let detail = match listed.first() {
-            Some(other) => format!(
-                "the listing names '{}' and not what was asked for",
-                other.href
-            ),
-            None => "the listing has no entry".to_owned(),
-        };
-        RemoteError::nonsense(asked, detail)
-    })
-}
-
-fn listing_of(asked: &Url, listed: &[PropfindEntry]) -> Result<Listing, RemoteError> {
-    let own = path_of(asked)?;
-    let mut listing = Listing::default();
-    let mut has_own = false;
-    for entry in listed {
-        let is_own = entry.path.as_ref() == Some(&own);
-        let found = match (failure_of(entry), info_of(asked, entry)) {
-            (Some(why), _) if is_own => return Err(own_failure(asked, &why)),
-            (Some(why), _) => Err(format!("of which it says: {why}")),
-            (None, None) => Err("which is not a valid path".to_owned()),
-            (None, Some(info)) => Ok(info),
-        };
-        has_own |= is_own;
-        match found {
-            Ok(info) if is_own && info.is_directory => {}
-            Ok(info) => listing.entries.push(info),
-            Err(why) => {
-                let href = entry.href.clone();
-                listing.unusable.push(UnusableEntry { href, why });
-            }
-        }
-    }
-    if !has_own {
-        let detail = "the listing does not have the directory itself, so it may not be complete";
-        return Err(RemoteError::nonsense(asked, detail));
-    }
-    listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(listing)
-}
-
-/// Why nothing is known of an entry (RFC 4918 §9.1, §14.24).
-fn failure_of(entry: &PropfindEntry) -> Option<String> {
-    match entry.status {
-        Some(status) if !(200..300).contains(&status) => Some(format!("status {status}")),
-        _ if !entry.has_properties => Some("no properties".to_owned()),
-        _ => None,
-    }
-}
-
-fn own_failure(asked: &Url, why: &str) -> RemoteError {
-    RemoteError::nonsense(asked, format!("its own entry in the listing has {why}"))
-}
-
-/// `None`: it has no path that could be asked for.
-fn info_of(asked: &Url, entry: &PropfindEntry) -> Option<Info> {
-    let path = entry.path.as_ref()?;
-    Some(Info {
-        url: at_path(asked, path).to_string(),
-        name: path.name().unwrap_or("/").to_owned(),
-        is_directory: entry.is_directory,
-        size_bytes: entry.size.filter(|_| !entry.is_directory),
-        modified: entry.modified,
-        etag: entry.etag.clone().filter(|etag| is_strong(etag)),
-    })
 }
 
 /// The version of a file, when it is a strong one: only that says that bytes are the same (RFC 9110 §8.8.1).
@@ -618,7 +525,10 @@ pub fn strong_etag(headers: &HeaderMap) -> Option<String> {
 }
 
 fn is_strong(etag: &str) -> bool {
-    etag.len() >= 2 && etag.starts_with('"') && etag.ends_with('"')
+    let opaque = etag
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    etag.len() <= ETAG_BYTES_MAX && opaque.is_some_and(|opaque| !opaque.contains('"'))
 }
 
 fn last_modified(headers: &HeaderMap) -> Option<Timestamp> {
@@ -654,13 +564,23 @@ pub fn below(directory: &Url, names: &[String]) -> Result<Url, RemoteError> {
     Ok(at_path(directory, &path))
 }
 
+/// The URL of another name in the same directory.
+pub fn beside(url: &Url, name: &str) -> Result<Url, RemoteError> {
+    let invalid = |why| RemoteError::InvalidPath {
+        what: name.to_owned(),
+        why,
+    };
+    let above = path_of(url)?.parent().unwrap_or_else(NamespacePath::root);
+    Ok(at_path(url, &above.child(name).map_err(invalid)?))
+}
+
 /// The directory above; `None` for the root.
 pub fn parent(url: &Url) -> Option<Url> {
     let above = path_of(url).ok()?.parent()?;
     (!above.is_root()).then(|| at_path(url, &above))
 }
 
-fn at_path(url: &Url, path: &NamespacePath) -> Url {
+pub(crate) fn at_path(url: &Url, path: &NamespacePath) -> Url {
     let mut url = url.clone();
     url.set_path(&path.to_encoded());
     url.set_query(None);
@@ -710,6 +630,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_changes_something_is_not_sent_on_to_another_server() {
+        let inner = TestServer::start(|_| TestReply::status(204)).await;
+        let target = inner.url("/index").to_string();
+        let outer = TestServer::start(move |request| {
+            let here = request.path.strip_prefix("/here");
+            let location = here.map_or(target.clone(), str::to_owned);
+            match request.path.as_str() {
+                "/d" => TestReply::status(204),
+                _ => TestReply::status(307).with("location", location),
+            }
+        })
+        .await;
+        let remote = outer.remote();
+        let away = outer.url("/pub/x");
+        let nothing = Replaceable::Nothing;
+        for refused in [
+            remote.delete(&away).await,
+            remote.make_directory(&away).await.map(drop),
+            remote.rename(&away, &outer.url("/y"), &nothing).await,
+        ] {
+            let why = refused.expect_err("not followed").to_string();
+            assert!(why.contains("leads to another server"), "{why}");
+        }
+        for method in ["DELETE", "MKCOL", "MOVE"] {
+            assert!(inner.asked(method).is_empty(), "{method}");
+        }
+        remote.delete(&outer.url("/here/d")).await.expect("here");
+        assert_eq!(outer.asked("DELETE"), ["/pub/x", "/here/d", "/d"]);
+    }
+
+    #[tokio::test]
     async fn a_directory_is_removed_only_by_a_server_that_leaves_what_is_in_it() {
         let server = TestServer::start(|request| match request.method.as_str() {
             "OPTIONS" if request.path == "/ours/" => {
@@ -727,76 +678,5 @@ mod tests {
         assert!(knows("/ours/").await.expect("told") && !knows("/other/").await.expect("told"));
         let removed = remote.delete_empty_directory(&server.url("/ours/")).await;
         assert!(!removed.expect("told"), "it was not empty");
-    }
-
-    #[test]
-    fn a_listing_is_whole_with_the_directory_itself_and_knows_what_it_lists() {
-        let asked = Url::parse("https://se/d/").expect("a URL");
-        let known = |href: &str, kind: &str| {
-            format!(
-                "<D:response><D:href>{href}</D:href><D:propstat><D:prop><D:resourcetype>{kind}</D:resourcetype></D:prop>\
-                 <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>"
-            )
-        };
-        let own = known("/d", "<D:collection/>");
-        let listed = |responses: &str| {
-            let text = format!("<D:multistatus xmlns:D=\"DAV:\">{responses}</D:multistatus>");
-            let entries = webdav::parse_multistatus(text.as_bytes()).expect("readable");
-            listing_of(&asked, &entries).map(|listing| {
-                let names = listing.entries.into_iter().map(|info| info.name);
-                (names.collect::<Vec<_>>(), listing.unusable.len())
-            })
-        };
-        let whole = own.clone() + &known("/d/f", "");
-        assert_eq!(listed(&whole).expect("whole"), (vec!["f".to_owned()], 0));
-        assert_eq!(listed(&known("/d", "")).expect("a file").0, ["d"]);
-        for nothing in ["", &known("/d/f", "")] {
-            let why = listed(nothing).expect_err("who knows").to_string();
-            assert!(why.contains("not have the directory itself"), "{why}");
-        }
-        let status = "<D:status>HTTP/1.1 500 Error</D:status>";
-        let failed = format!("<D:response><D:href>/d/sub</D:href>{status}</D:response>");
-        let denied = format!(
-            "<D:response><D:href>/d/sub</D:href><D:propstat><D:prop><D:resourcetype/></D:prop>{status}</D:propstat>\
-             </D:response>"
-        );
-        for unknown in [failed, denied] {
-            assert_eq!(listed(&(own.clone() + &unknown)).expect("told").1, 1);
-            let itself = unknown.replace("/d/sub", "/d");
-            let why = listed(&itself).expect_err("no directory").to_string();
-            assert!(why.contains("its own entry"), "{why}");
-        }
-    }
-
-    #[test]
-    fn a_server_does_not_choose_the_name_of_what_was_asked_for() {
-        let asked = Url::parse("https://se/pub/read%20me/").expect("a URL");
-        let listed = |hrefs: &[&str]| {
-            let response = |href: &&str| {
-                format!("<D:response><D:href>{href}</D:href><D:propstat/></D:response>")
-            };
-            let responses: String = hrefs.iter().map(response).collect();
-            let text = format!("<D:multistatus xmlns:D=\"DAV:\">{responses}</D:multistatus>");
-            let entries = webdav::parse_multistatus(text.as_bytes()).expect("readable");
-            entry_of(&asked, &entries).map(|info| info.name)
-        };
-        for own in [
-            &["/pub/read%20me"] as &[&str],
-            &["https://se/pub/read%20me/"],
-            &["/pub/read%20me/x", "/pub/read%20me"],
-        ] {
-            assert_eq!(listed(own).expect("it is there"), "read me");
-        }
-        for (other, told) in [
-            (
-                &["/pub/.bash_profile"] as &[&str],
-                "names '/pub/.bash_profile' and not what",
-            ),
-            (&["/pub/"], "names '/pub/' and not what"),
-            (&[], "has no entry"),
-        ] {
-            let why = listed(other).expect_err("another name").to_string();
-            assert!(why.contains(told), "{why}");
-        }
     }
 }

@@ -44,6 +44,11 @@ pub enum RemoteError {
     /// The copy's place is taken by other content.
     #[error("{0} exists with different content; use --overwrite to replace it")]
     Exists(String),
+    /// What was to be replaced is another file by now.
+    #[error(
+        "{0} has changed since it was compared, so it was not replaced; run the same command again"
+    )]
+    Changed(String),
     /// A directory is needed where a file stands.
     #[error(
         "{0} is a file, so it cannot be a directory; move it away or choose another destination"
@@ -240,6 +245,7 @@ impl RemoteError {
             RemoteError::NotFound { .. } => ProblemCode::PathNotFound,
             RemoteError::InvalidPath { .. } => ProblemCode::CommandInvalid,
             RemoteError::Exists(_) => ProblemCode::PathExists,
+            RemoteError::Changed(_) => ProblemCode::PreconditionFailed,
             RemoteError::IsFile(_) => ProblemCode::ParentIsFile,
             RemoteError::NoToken(_) | RemoteError::Local { .. } => ProblemCode::LocalFailure,
             RemoteError::Unreachable(why) => why.code(),
@@ -285,6 +291,7 @@ impl RemoteError {
             RemoteError::Unreachable(ClientError::EarlyAnswer { status, .. }) => Some(*status),
             RemoteError::NotFound { .. } => Some(StatusCode::NOT_FOUND),
             RemoteError::Exists(_)
+            | RemoteError::Changed(_)
             | RemoteError::IsFile(_)
             | RemoteError::NoToken(_)
             | RemoteError::Unreachable(_)
@@ -306,6 +313,7 @@ impl RemoteError {
             | RemoteError::NotFound { .. }
             | RemoteError::NoToken(_)
             | RemoteError::Exists(_)
+            | RemoteError::Changed(_)
             | RemoteError::IsFile(_)
             | RemoteError::InvalidPath { .. }
             | RemoteError::Nonsense { .. }

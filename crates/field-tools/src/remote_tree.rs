@@ -10,7 +10,11 @@ use url::Url;
 
 /// Files, directories and problems that one walk may find.
 const ENTRIES_MAX: usize = 1_000_000;
-/// Listings at once: each may have as many bytes as one listing may have.
+/// Bytes of their URLs and versions. What is kept of a file is about three times as much.
+const NAMED_BYTES_MAX: usize = 256 << 20;
+/// Bytes of problems: people read them.
+const PROBLEM_BYTES_MAX: usize = 16 << 20;
+/// Listings at once.
 const LISTINGS_MAX: usize = 16;
 /// How deep directories may be nested.
 const DEPTH_MAX: usize = 200;
@@ -53,7 +57,44 @@ pub async fn walk(
     parallel: usize,
     filter: &PathFilter,
 ) -> Result<RemoteTree, RemoteError> {
-    walk_within(remote, root, parallel, filter, ENTRIES_MAX).await
+    let bounds = Bounds {
+        entries: ENTRIES_MAX,
+        named_bytes: NAMED_BYTES_MAX,
+        problem_bytes: PROBLEM_BYTES_MAX,
+    };
+    walk_within(remote, root, parallel, filter, &bounds).await
+}
+
+/// How much one walk may find.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Bounds {
+    entries: usize,
+    named_bytes: usize,
+    problem_bytes: usize,
+}
+
+impl Bounds {
+    /// What a walk has found of it, of which `found` were there before.
+    fn count(&mut self, tree: &RemoteTree, found: (usize, usize, usize)) {
+        let (directories, files, problems) = found;
+        let directories = tree.directories[directories..].iter();
+        let files = tree.files[files..].iter();
+        let infos = directories.map(|found| &found.info);
+        for info in infos.chain(files.map(|found| &found.info)) {
+            self.entries += 1;
+            self.named_bytes += info.url.len() + info.etag.as_ref().map_or(0, String::len);
+        }
+        for problem in &tree.problems[problems..] {
+            self.entries += 1;
+            self.problem_bytes += problem.to_string().len();
+        }
+    }
+
+    fn is_kept_by(&self, found: &Bounds) -> bool {
+        found.entries <= self.entries
+            && found.named_bytes <= self.named_bytes
+            && found.problem_bytes <= self.problem_bytes
+    }
 }
 
 async fn walk_within(
@@ -61,16 +102,20 @@ async fn walk_within(
     root: &Url,
     parallel: usize,
     filter: &PathFilter,
-    entries_max: usize,
+    bounds: &Bounds,
 ) -> Result<RemoteTree, RemoteError> {
     let mut tree = RemoteTree::default();
+    let mut found = Bounds::default();
     let top = path_of(root)?;
     let parallel = parallel.clamp(1, LISTINGS_MAX);
     let too_large = || {
         RemoteError::nonsense(
             root,
             format!(
-                "more than {entries_max} files and directories, or nested deeper than {DEPTH_MAX}; copy it in parts"
+                "more than {} files and directories, more than {} of names or of errors, or nested deeper than {DEPTH_MAX}; copy \
+                 it in parts",
+                bounds.entries,
+                Bytes(bounds.named_bytes as u64)
             ),
         )
     };
@@ -97,12 +142,18 @@ async fn walk_within(
                     Err(_) => unreachable!("nobody cancels the tasks while their set is awaited"),
                 },
             };
+            let before = (
+                tree.directories.len(),
+                tree.files.len(),
+                tree.problems.len(),
+            );
             match listing {
                 Ok(listing) => level.extend(tree.take(&top, &directory, listing, filter)),
                 Err(why) if depth == 0 => return Err(why),
                 Err(why) => tree.problems.push(why),
             }
-            if tree.entries() > entries_max {
+            found.count(&tree, before);
+            if !bounds.is_kept_by(&found) {
                 return Err(too_large());
             }
         }
@@ -121,10 +172,6 @@ async fn walk_within(
 }
 
 impl RemoteTree {
-    fn entries(&self) -> usize {
-        self.directories.len() + self.files.len() + self.problems.len()
-    }
-
     /// Adds what a directory holds. Gives back the directories that are to be listed next.
     fn take(
         &mut self,
@@ -202,7 +249,12 @@ mod tests {
         })
         .await;
         let (remote, root) = (server.remote(), server.url("/top/"));
-        let walked = walk_within(&remote, &root, 4, &PathFilter::default(), 1000).await;
+        let bounds = Bounds {
+            entries: 1000,
+            named_bytes: NAMED_BYTES_MAX,
+            problem_bytes: PROBLEM_BYTES_MAX,
+        };
+        let walked = walk_within(&remote, &root, 4, &PathFilter::default(), &bounds).await;
         let why = walked.expect_err("too many").to_string();
         assert!(
             why.contains("more than 1000 files and directories"),
@@ -211,6 +263,44 @@ mod tests {
         // The second level alone has a hundred directories.
         let asked = server.asked("PROPFIND").len();
         assert!(asked < 20, "{asked} listings");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_lists_what_is_long_is_left_soon() {
+        let long = "x".repeat(10_000);
+        let server = TestServer::start(move |request| {
+            let above = request.path.trim_end_matches('/');
+            let below = (0..100).map(|n| format!("{above}/d{n}/"));
+            let own = [format!("{above}/"), format!("no path {long}")];
+            let names: Vec<String> = own.into_iter().chain(below).collect();
+            TestReply::listing(names.iter().map(String::as_str))
+        })
+        .await;
+        let (remote, root) = (server.remote(), server.url("/top/"));
+        let listing = remote.list(&root).await.expect("listed");
+        assert!(listing.unusable[0].href.len() < 1000);
+        let plenty = Bounds {
+            entries: ENTRIES_MAX,
+            named_bytes: NAMED_BYTES_MAX,
+            problem_bytes: PROBLEM_BYTES_MAX,
+        };
+        for bounds in [
+            Bounds {
+                named_bytes: 20_000,
+                ..plenty
+            },
+            Bounds {
+                problem_bytes: 3_000,
+                ..plenty
+            },
+        ] {
+            let asked = server.asked("PROPFIND").len();
+            let walked = walk_within(&remote, &root, 4, &PathFilter::default(), &bounds).await;
+            let why = walked.expect_err("too much").to_string();
+            assert!(why.contains("of names or of errors"), "{why}");
+            let asked = server.asked("PROPFIND").len() - asked;
+            assert!(asked < 20, "{asked} listings");
+        }
     }
 
     #[tokio::test]

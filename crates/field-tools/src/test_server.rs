@@ -114,6 +114,15 @@ impl TestServer {
         Remote::new(client, Arc::new(OneToken(None)))
     }
 
+    /// One header of what was asked by a method; empty where it was not there.
+    pub fn headers(&self, method: &str, name: &str) -> Vec<String> {
+        let seen = self.seen.lock().expect("nobody panicked");
+        let of_method = seen.iter().filter(|request| request.method == method);
+        of_method
+            .map(|request| request.header(name).to_owned())
+            .collect()
+    }
+
     /// What was asked by a method, as paths.
     pub fn asked(&self, method: &str) -> Vec<String> {
         let seen = self.seen.lock().expect("nobody panicked");
@@ -143,7 +152,7 @@ async fn serve(
     let has_length = reply
         .headers
         .iter()
-        .any(|(name, _)| *name == "content-length");
+        .any(|(name, _)| ["content-length", "transfer-encoding"].contains(name));
     if !has_length && reply.status != 204 {
         head += &format!("content-length: {}\r\n", reply.body.len());
     }

@@ -1,11 +1,11 @@
 //! Where uploads go on that an earlier run of a command began: one small file for each, in a directory of the user.
 //!
 //! The bytes are at the storage element, which knows how many it has. What is kept here is its name of the upload, which
-//! file it was begun with, and whether it may replace another: when one of these has changed, the upload is begun anew.
+//! file it was begun with, and which file it may replace: when one of these has changed, the upload is begun anew.
 
 use crate::local_place::FileVersion;
 use crate::notes::Notes;
-use crate::remote::Occupied;
+use crate::remote::Replaceable;
 use penstock_model::url::redact;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use url::Url;
 
 /// Of the stored form.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The notes of one user.
 #[derive(Debug, Clone)]
@@ -49,8 +49,8 @@ struct Note {
     changed_nanos: i64,
     inode: u64,
     destination: String,
-    /// The server was told that a file of this name may be replaced.
-    replaces: bool,
+    /// What the server was told of a file of this name.
+    replaceable: Replaceable,
     upload: Url,
 }
 
@@ -58,8 +58,8 @@ struct Note {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfinishedUpload {
     pub url: Url,
-    /// What it may do to a file that has its name by its end.
-    pub occupied: Occupied,
+    /// What it may take the place of by its end.
+    pub replaceable: Replaceable,
 }
 
 impl UnfinishedUploads {
@@ -80,10 +80,7 @@ impl UnfinishedUploads {
         let is_there = note.upload.origin() == destination.origin();
         (is_same && is_there).then_some(UnfinishedUpload {
             url: note.upload,
-            occupied: match note.replaces {
-                true => Occupied::Replaced,
-                false => Occupied::Refused,
-            },
+            replaceable: note.replaceable,
         })
     }
 
@@ -102,7 +99,7 @@ impl UnfinishedUploads {
             changed_nanos: source.version.changed_nanos,
             inode: source.version.inode,
             destination: redact(destination.as_str()),
-            replaces: upload.occupied == Occupied::Replaced,
+            replaceable: upload.replaceable.clone(),
             upload: upload.url.clone(),
         };
         self.notes.write(&key(source, destination), &note)
@@ -140,7 +137,7 @@ mod tests {
         let destination = url("https://se:8443/d/f?authz=secret");
         let upload = UnfinishedUpload {
             url: url("https://se:8443/.penstock/uploads/1"),
-            occupied: Occupied::Refused,
+            replaceable: Replaceable::Nothing,
         };
         assert_eq!(notes.find(&state(), &destination), None);
         notes.keep(&state(), &destination, &upload).expect("kept");
@@ -170,7 +167,7 @@ mod tests {
         );
         assert_eq!(notes.find(&state(), &destination), None);
         let replacing = UnfinishedUpload {
-            occupied: Occupied::Replaced,
+            replaceable: Replaceable::Version("\"7\"".to_owned()),
             ..upload
         };
         notes
@@ -180,7 +177,7 @@ mod tests {
         // A note that leads to another server is none.
         let elsewhere = UnfinishedUpload {
             url: url("https://evil:8443/.penstock/uploads/1"),
-            occupied: Occupied::Replaced,
+            replaceable: Replaceable::AnyFile,
         };
         notes
             .keep(&state(), &destination, &elsewhere)

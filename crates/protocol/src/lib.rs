@@ -32,6 +32,7 @@ pub mod ranges;
 pub mod resumable;
 pub mod s3;
 pub mod site_document;
+pub mod storage_id;
 pub mod stream;
 pub mod tape;
 pub mod tcp_info;

@@ -16,7 +16,7 @@ pub(crate) mod xml;
 pub use ask::{Depth, InvalidDepth, PROPFIND_BYTES_MAX, PropertyName, Propfind, STAT_BODY};
 pub use condition::{Condition, ConditionList, IfHeader, InvalidIf, Test};
 pub use date::{format_http_date, parse_http_date, parse_iso_date};
-pub use listing::{PropfindEntry, parse_multistatus};
+pub use listing::{ETAG_BYTES_MAX, PropfindEntry, parse_multistatus};
 pub use lock::{LOCK_BYTES_MAX, LockInfo, lock_timeout, lock_token, write_lock_answer};
 pub use multistatus::{
     KeptProperty, Properties, Quota, begin_multistatus, end_multistatus, write_entry, write_status,

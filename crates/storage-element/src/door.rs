@@ -63,6 +63,7 @@ use penstock_protocol::listener::{ClientConnection, Listener, NewConnection};
 use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::resumable::UPLOAD_LIMIT;
 use penstock_protocol::site_document;
+use penstock_protocol::storage_id::{PENSTOCK_STORAGE, StorageId};
 use penstock_protocol::tape::WELL_KNOWN;
 use penstock_protocol::tls::ServerTls;
 use penstock_protocol::told::RepeatedErrors;
@@ -462,7 +463,11 @@ impl Door {
             if methods == METHODS {
                 answer = answer
                     .with(UPLOAD_LIMIT, resumable::offered(self))
-                    .with(PENSTOCK_DELETE, EMPTY_DIRECTORY);
+                    .with(PENSTOCK_DELETE, EMPTY_DIRECTORY)
+                    .with(
+                        PENSTOCK_STORAGE,
+                        StorageId(self.storage.namespace.uuid()).header_value(),
+                    );
             }
             return Some(lock_conditions::with_compliance(answer));
         }

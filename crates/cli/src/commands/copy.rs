@@ -8,7 +8,6 @@ mod up;
 
 use self::report::{CopiedFile, CopyReport, DryRunReport, IntendedFile, LeftOutFile};
 use crate::args::{BulkArgs, CopyArgs, parse_url};
-use crate::commands::access::Server;
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
@@ -19,13 +18,14 @@ use penstock_field_tools::checksum_choice::ChecksumChoice;
 use penstock_field_tools::local_tree::SpecialKind;
 use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::progress::Progress;
-use penstock_field_tools::remote::{Remote, below, path_of};
+use penstock_field_tools::remote::{Info, Remote, below};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree::{RemoteFile, RemoteTree};
 use penstock_field_tools::unfinished_downloads::{UnfinishedDownloads, is_part_name};
 use penstock_field_tools::unfinished_uploads::UnfinishedUploads;
 use penstock_model::text::plural;
 use penstock_model::url::redact;
+use penstock_model::{Bytes, Timestamp};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -176,6 +176,27 @@ pub struct TreeNames {
     pub special: BTreeSet<Vec<String>>,
 }
 
+/// What tells a file of a storage element from all others, by whatever URL it is found.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VersionThere {
+    name: String,
+    size: Option<Bytes>,
+    modified: Option<Timestamp>,
+    etag: String,
+}
+
+impl VersionThere {
+    /// `None`: the server tells no version.
+    pub fn of(info: &Info) -> Option<VersionThere> {
+        Some(VersionThere {
+            name: info.name.clone(),
+            size: info.size_bytes,
+            modified: info.modified,
+            etag: info.etag.clone()?,
+        })
+    }
+}
+
 /// Where a copy goes.
 pub enum Destination {
     Local(PathBuf),
@@ -197,11 +218,6 @@ impl Plan {
                 down::find(from, to, order).await.map(Plan::Down)
             }
             (CopyEnd::Remote(from), CopyEnd::Remote(to)) => {
-                if is_within(to, from)? {
-                    return Err(CommandError::Usage(format!(
-                        "{to} is the source itself or is in it, so it cannot be the destination"
-                    )));
-                }
                 let found = between::find(from, to, order).await?;
                 Ok(Plan::Between(Box::new(found)))
             }
@@ -226,6 +242,22 @@ impl Plan {
     /// The names at the source; `None`: it is a single file, or they were taken before.
     pub fn take_tree(&mut self) -> Option<TreeNames> {
         self.found().tree.take()
+    }
+
+    /// Errors: the source is in the destination.
+    pub fn refuse_source_in_destination(&self) -> Result<(), CommandError> {
+        match self {
+            Plan::Up(_) | Plan::Down(_) => Ok(()),
+            Plan::Between(plan) => plan.refuse_source_in_destination(),
+        }
+    }
+
+    /// Versions of the files of a source whose server may be that of the destination.
+    pub fn take_versions(&mut self) -> BTreeSet<VersionThere> {
+        match self {
+            Plan::Up(_) | Plan::Down(_) => BTreeSet::new(),
+            Plan::Between(plan) => std::mem::take(&mut plan.versions),
+        }
     }
 
     pub fn destination(&self) -> Destination {
@@ -317,11 +349,6 @@ fn stopped(ended: u64, total: u64, kept: u64) -> String {
     }
 }
 
-/// Whether a URL is another one, or leads below it at the same server.
-pub fn is_within(url: &Url, top: &Url) -> Result<bool, CommandError> {
-    Ok(Server::of(url) == Server::of(top) && path_of(url)?.is_within(&path_of(top)?))
-}
-
 /// Where a single file goes: into the destination when that is a directory, else to that very name.
 async fn place_of_file(remote: &Remote, to: &Url, name: String) -> Result<Url, CommandError> {
     let into_directory = to.path().ends_with('/')
@@ -385,24 +412,6 @@ mod tests {
         for bad in ["ftp://se/f", "https://u:p@se/f"] {
             assert!(CopyEnd::parse(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn an_end_within_the_other_is_found_however_it_is_written() {
-        let check = |below: &str, top: &str, expected: bool| {
-            let [below, top] = [below, top].map(|text| Url::parse(text).expect("valid"));
-            assert_eq!(
-                is_within(&below, &top).expect("valid"),
-                expected,
-                "{below} {top}"
-            );
-        };
-        check("https://se/t/b", "https://SE:443/t/", true);
-        check("https://se/t", "https://se/t//", true);
-        check("https://se/%74/b?authz=x", "https://se/t", true);
-        check("https://se/tb", "https://se/t", false);
-        check("https://se/t", "https://se/t/b", false);
-        check("https://se:8443/t/b", "https://se/t", false);
     }
 
     #[test]

@@ -291,6 +291,7 @@ mod tests {
     use super::*;
     use penstock_field_tools::remote::Info;
     use penstock_field_tools::remote_tree::RemoteFile;
+    use penstock_model::Timestamp;
 
     #[test]
     fn sums_are_of_all_that_is_below_and_rows_end_at_the_depth() {
@@ -305,6 +306,7 @@ mod tests {
                 size_bytes: None,
                 modified: None,
                 etag: None,
+                told_at: Timestamp(0),
             },
         };
         let tree = RemoteTree {

@@ -6,7 +6,7 @@ mod server_side;
 use self::server_side::ListedExtras;
 use crate::args::SyncArgs;
 use crate::commands::copy::{
-    CopyEnd, Destination, Order, Plan, TreeNames, interruptible, is_within,
+    CopyEnd, Destination, Order, Plan, TreeNames, VersionThere, interruptible,
 };
 use crate::commands::fsck::is_confirmed;
 use crate::environment::Environment;
@@ -54,14 +54,8 @@ pub async fn run(
     );
     let order = Order::new(&args.bulk, ExistingCopy::Update, environment, output);
     let syncing = async {
-        if let (CopyEnd::Remote(from), CopyEnd::Remote(to)) = (&source, &destination)
-            && is_within(from, to)?
-        {
-            return Err(CommandError::Usage(format!(
-                "the source {from} is in {to}, so sync would remove its files; nothing was changed"
-            )));
-        }
         let mut plan = Plan::find(&source, &destination, &order).await?;
+        plan.refuse_source_in_destination()?;
         let Some(tree) = plan.take_tree() else {
             let what = &args.source;
             return Err(CommandError::Usage(format!(
@@ -69,6 +63,7 @@ pub async fn run(
             )));
         };
         let found = find_extras(&tree, plan.destination(), &order).await?;
+        found.refuse_files_of(&plan.take_versions())?;
         let extras = found.names();
         if args.bulk.dry_run {
             let mut report = plan.look(&order).await?;
@@ -203,6 +198,14 @@ impl FoundExtras {
         match self {
             FoundExtras::Here(extras, _) => extras,
             FoundExtras::There(found, ..) => &found.extras,
+        }
+    }
+
+    /// Errors: something to be removed is a file of the source, found by another URL.
+    fn refuse_files_of(&self, source: &BTreeSet<VersionThere>) -> Result<(), CommandError> {
+        match self {
+            FoundExtras::Here(..) => Ok(()),
+            FoundExtras::There(found, ..) => found.refuse_files_of(source),
         }
     }
 

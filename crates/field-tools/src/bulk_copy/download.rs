@@ -5,7 +5,7 @@ use super::blocks::{BLOCK_BYTES, Blocks, OpenedFile};
 use super::part::Part;
 use super::upload::{modified_of, not_computed};
 use super::{
-    Compared, Context, CopyResult, Existing, FileOutcome, keep_or_copy, while_it_advances,
+    Compared, Context, CopyResult, Existing, FileOutcome, Target, keep_or_copy, while_it_advances,
     with_retries,
 };
 use crate::local_place::{LocalPlace, MissingDirectories};
@@ -20,17 +20,19 @@ use penstock_protocol::http1::client::ClientResponse;
 use penstock_protocol::ranges::content_range;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 use url::Url;
 
+/// Bytes of a file of which the server tells no size, neither in a listing nor with its content.
+const UNTOLD_BYTES_MAX: u64 = 16 << 30;
+
 /// A file to copy from a storage element.
 #[derive(Debug, Clone)]
 pub struct Download {
     pub source: Url,
-    /// Its size, when a listing told it.
+    /// Its size, when a listing told it. A file of another size is not copied.
     pub size: Option<Bytes>,
     /// Where it goes.
     pub destination: LocalPlace,
@@ -48,11 +50,11 @@ struct Receiving<'a> {
 }
 
 pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcome, RemoteError> {
-    let copy = |occupied| async move {
+    let copy = |target: Target<()>| async move {
         let receiving = Receiving {
             context,
             file,
-            occupied,
+            occupied: target.into(),
             part: Mutex::new(None),
             reached: AtomicU64::new(0),
         };
@@ -67,7 +69,7 @@ pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcom
 }
 
 /// What is here already.
-pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing, RemoteError> {
+pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing<()>, RemoteError> {
     let checksums = context.options.checksums;
     let path = file.destination.path();
     let here = || RemoteError::local(path);
@@ -77,7 +79,10 @@ pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing,
     if found.is_dir() {
         return Err(here()(io::ErrorKind::IsADirectory.into()));
     }
-    let other = || Existing::Other(path.display().to_string());
+    let other = || Existing::Other {
+        name: path.display().to_string(),
+        version: None,
+    };
     let size = Bytes(found.len());
     if !found.is_file() || file.size.is_some_and(|there| there != size) {
         return Ok(other());
@@ -181,7 +186,8 @@ impl Receiving<'_> {
     ) -> Result<Fetched, RemoteError> {
         let (context, file) = (self.context, self.file);
         let checksums = context.options.checksums;
-        let known = part.origin();
+        let is_listed = |origin: &Origin| file.size.is_none_or(|size| size == origin.size);
+        let known = part.origin().filter(|(origin, _)| is_listed(origin));
         let mut hasher = Hasher::new(checksums.algorithms());
         let answer = match ask(context, file, known.as_ref()).await {
             Err(why) if why.status() == Some(StatusCode::RANGE_NOT_SATISFIABLE) => {
@@ -198,6 +204,7 @@ impl Receiving<'_> {
             (_, Some(answer)) if answer.status != StatusCode::PARTIAL_CONTENT => {
                 let etag = strong_etag(&answer.headers);
                 let size = answer.content_length().map(Bytes);
+                self.refuse_other_size(size)?;
                 let origin = size.map(|size| Origin { etag, size });
                 part.begin(origin).map_err(self.here())?;
             }
@@ -218,11 +225,14 @@ impl Receiving<'_> {
             }
         }
         if let Some(answer) = answer {
-            let kept = part.is_kept().then(|| context.progress.keeping());
-            let writing = part.file.try_clone().map_err(self.here())?;
-            let written = write_body(context, answer, writing, hasher, &mut counted.moved).await;
-            drop(kept);
-            hasher = written.map_err(|why| why.into_error(file.destination.path()))?;
+            let size = match &known {
+                Some((origin, length)) if counted.found > 0 => Some(Bytes(origin.size.0 - length)),
+                Some(_) | None => self.told_size(&answer).await?,
+            };
+            let body = Body { answer, size };
+            hasher = self
+                .take_body(part, body, hasher, &mut counted.moved)
+                .await?;
         }
         let expected = match told {
             Some(told) => told,
@@ -246,6 +256,72 @@ impl Receiving<'_> {
             checksum,
             how: CopyResult::behind(counted.found),
         }))
+    }
+
+    /// Writes what is sent to its end. What is longer or shorter than it should be is not kept.
+    async fn take_body(
+        &self,
+        part: &mut Part,
+        body: Body,
+        hasher: Hasher,
+        moved: &mut u64,
+    ) -> Result<Hasher, RemoteError> {
+        let context = self.context;
+        let size = body.size;
+        let kept = part.is_kept().then(|| context.progress.keeping());
+        let writing = part.file.try_clone().map_err(self.here())?;
+        let written = write_body(context, body, writing, hasher, moved).await;
+        drop(kept);
+        match (written, size) {
+            (Ok(_), Some(size)) if *moved != size.0 => {
+                part.discard();
+                Err(self.other_size(size, &Bytes(*moved).to_string()))
+            }
+            (Ok(hasher), _) => Ok(hasher),
+            (Err(CopyError::TooLong), size) => {
+                part.discard();
+                Err(match size {
+                    Some(size) => self.other_size(size, "more"),
+                    None => self.too_long(),
+                })
+            }
+            (Err(CopyError::There(why)), _) => Err(why),
+            (Err(CopyError::Here(why)), _) => Err(self.here()(why)),
+        }
+    }
+
+    /// How long a file is of which all is sent: as it was listed, else as the server says now.
+    async fn told_size(&self, answer: &ClientResponse) -> Result<Option<Bytes>, RemoteError> {
+        let file = self.file;
+        if let Some(size) = file.size.or(answer.content_length().map(Bytes)) {
+            return Ok(Some(size));
+        }
+        let checksums = self.context.options.checksums;
+        let head = self.context.remote.head(&file.source, checksums).await?;
+        Ok(head.and_then(|head| head.size))
+    }
+
+    fn refuse_other_size(&self, told: Option<Bytes>) -> Result<(), RemoteError> {
+        match (self.file.size, told) {
+            (Some(listed), Some(told)) if listed != told => {
+                Err(self.other_size(listed, &told.to_string()))
+            }
+            (_, _) => Ok(()),
+        }
+    }
+
+    fn other_size(&self, expected: Bytes, came: &str) -> RemoteError {
+        let detail = format!(
+            "the server sent {came}, and {expected} was expected; if the file has changed since it was listed, run the same command \
+             again"
+        );
+        RemoteError::nonsense(&self.file.source, detail)
+    }
+
+    fn too_long(&self) -> RemoteError {
+        let bytes_max = Bytes(UNTOLD_BYTES_MAX);
+        let detail = format!("the server reports no size and sent more than {bytes_max}");
+        RemoteError::nonsense(&self.file.source, detail)
     }
 
     fn put_in_place(&self, part: &mut Part) -> Result<(), RemoteError> {
@@ -318,28 +394,32 @@ async fn read_beginning(file: &File, length: u64, mut hasher: Hasher) -> io::Res
 enum CopyError {
     There(RemoteError),
     Here(io::Error),
+    /// More came than may.
+    TooLong,
 }
 
-impl CopyError {
-    fn into_error(self, path: &Path) -> RemoteError {
-        match self {
-            CopyError::There(why) => why,
-            CopyError::Here(why) => RemoteError::local(path)(why),
-        }
-    }
+/// What a server sends of a file.
+struct Body {
+    answer: ClientResponse,
+    /// How much that is, as far as it is known before. Nothing beyond it is written.
+    size: Option<Bytes>,
 }
 
 /// Writes the body of an answer while the next block of it is read. Gives the hasher back.
 async fn write_body(
     context: &Context,
-    mut answer: ClientResponse,
+    Body { mut answer, size }: Body,
     mut file: File,
     mut hasher: Hasher,
     moved: &mut u64,
 ) -> Result<Hasher, CopyError> {
+    let bytes_max = size.map_or(UNTOLD_BYTES_MAX, |size| size.0);
     let (mut block, mut spare) = (vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]);
     let mut length = fill(context, &mut answer, &mut block).await?;
     while length > 0 {
+        if *moved + length as u64 > bytes_max {
+            return Err(CopyError::TooLong);
+        }
         let writing = spawn_blocking(move || {
             hasher.update(&block[..length]);
             let written = file.write_all(&block[..length]);
@@ -379,4 +459,87 @@ async fn fill(
         }
     }
     Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bulk_copy::{ExistingCopy, Options, download_all};
+    use crate::checksum_choice::ChecksumChoice;
+    use crate::progress::Progress;
+    use crate::test_server::{TestReply, TestServer};
+    use penstock_model::ChecksumAlgorithm;
+    use std::fs;
+    use std::sync::Arc;
+
+    fn told(mut reply: TestReply, content: &[u8]) -> TestReply {
+        let mut hasher = Hasher::new(&[ChecksumAlgorithm::Crc32c]);
+        hasher.update(content);
+        let value = digest::header_value(&hasher.finish());
+        reply.body = content.to_vec();
+        reply.with("digest", value.to_str().expect("visible"))
+    }
+
+    /// What of a file that is sent without a length.
+    fn chunked(content: &[u8]) -> TestReply {
+        let mut reply = told(TestReply::status(200), content);
+        reply.body = format!("{:x}\r\n", content.len()).into_bytes();
+        reply.body.extend_from_slice(content);
+        reply.body.extend_from_slice(b"\r\n0\r\n\r\n");
+        reply.with("transfer-encoding", "chunked")
+    }
+
+    /// What comes of a listed size, and which files are left.
+    async fn copied(
+        listed: Option<u64>,
+        get: TestReply,
+        head: TestReply,
+    ) -> (Result<FileOutcome, RemoteError>, usize) {
+        let server = TestServer::start(move |request| match request.method.as_str() {
+            "HEAD" => head.clone(),
+            _ => get.clone(),
+        })
+        .await;
+        let directory = tempfile::tempdir().expect("made");
+        let place = LocalPlace::at(&directory.path().join("f"));
+        let file = Download {
+            source: server.url("/f"),
+            size: listed.map(Bytes),
+            destination: place.expect("a place"),
+        };
+        let options = Options::new(1, ExistingCopy::Keep, ChecksumChoice::Strongest);
+        let progress = Arc::new(Progress::new());
+        let mut outcomes = download_all(&server.remote(), vec![file], options, &progress).await;
+        let left = fs::read_dir(directory.path()).expect("there").count();
+        (outcomes.remove(0), left)
+    }
+
+    #[tokio::test]
+    async fn a_file_is_as_long_as_the_server_has_said_before() {
+        let unknown = || TestReply::status(404);
+        let head = |length: &str| TestReply::status(200).with("content-length", length);
+        let whole = || told(TestReply::status(200), b"12345");
+        for (listed, get, head) in [
+            (Some(5), whole(), unknown()),
+            (Some(5), chunked(b"12345"), unknown()),
+            (None, whole(), unknown()),
+            (None, chunked(b"12345"), head("5")),
+            (None, chunked(b"12345"), unknown()),
+        ] {
+            let (outcome, left) = copied(listed, get, head).await;
+            assert_eq!(outcome.map(|file| file.size).ok(), Some(Bytes(5)));
+            assert_eq!(left, 1);
+        }
+        for (listed, get, head) in [
+            (Some(4), whole(), unknown()),
+            (Some(4), chunked(b"12345"), unknown()),
+            (Some(6), chunked(b"12345"), unknown()),
+            (None, chunked(b"12345"), head("4")),
+        ] {
+            let (outcome, left) = copied(listed, get, head).await;
+            let why = outcome.expect_err("another size").to_string();
+            assert!(why.contains("was expected"), "{why}");
+            assert_eq!(left, 0);
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use super::blocks::{Blocks, OpenedFile, changed};
 use super::upload::{Sent, Upload, find, send, verify, write};
 use super::{Context, CopyResult, Existing, FileOutcome, while_it_advances, with_retries};
-use crate::remote::{Occupied, Rest, UploadState};
+use crate::remote::{Replaceable, Rest, UploadState};
 use crate::remote_error::RemoteError;
 use crate::unfinished_uploads::{SourceState, UnfinishedUpload, UnfinishedUploads};
 use http::StatusCode;
@@ -19,7 +19,7 @@ struct Sending<'a> {
     file: &'a Upload,
     path: &'a Path,
     source: SourceState,
-    occupied: Occupied,
+    replaceable: &'a Replaceable,
     /// The upload that it goes on with.
     upload: Mutex<Option<Url>>,
     /// Bytes of it that are durable there, as the server told last.
@@ -30,7 +30,7 @@ pub(super) async fn run(
     context: &Context,
     file: &Upload,
     path: &Path,
-    occupied: Occupied,
+    replaceable: &Replaceable,
 ) -> Result<FileOutcome, RemoteError> {
     let opened = OpenedFile::open(path).map_err(RemoteError::local(path))?;
     if opened.version.size != file.size.0 {
@@ -41,17 +41,17 @@ pub(super) async fn run(
     let known = notes.and_then(|notes| notes.find(&source, &file.destination));
     let is_outdated = known
         .as_ref()
-        .is_some_and(|known| known.occupied != occupied);
+        .is_some_and(|known| known.replaceable != *replaceable);
     let sending = Sending {
         context,
         file,
         path,
         source,
-        occupied,
+        replaceable,
         upload: Mutex::new(known.map(|known| known.url)),
         durable: AtomicU64::new(0),
     };
-    // The server does what it was told at the beginning: to replace a file, or not to.
+    // The server does what it was told at the beginning: which file to replace, if any.
     if is_outdated {
         sending.give_up().await;
     }
@@ -68,7 +68,7 @@ pub(super) async fn run(
         }
         // It has begun too many: this one goes whole.
         Err(why) if why.status() == Some(StatusCode::TOO_MANY_REQUESTS) => {
-            with_retries(|| write(context, file, occupied)).await
+            with_retries(|| write(context, file, replaceable)).await
         }
         Err(why) => {
             // Where no later run finds it, or could end it, it only takes room.
@@ -133,11 +133,11 @@ impl Sending<'_> {
         let begun = self
             .context
             .remote
-            .begin_pieces(&self.file.destination, self.file.size, self.occupied)
+            .begin_pieces(&self.file.destination, self.file.size, self.replaceable)
             .await?;
         let noted = UnfinishedUpload {
             url: begun.clone(),
-            occupied: self.occupied,
+            replaceable: self.replaceable.clone(),
         };
         if let Some(notes) = self.notes()
             && let Err(why) = notes.keep(&self.source, &self.file.destination, &noted)
@@ -198,7 +198,7 @@ impl Sending<'_> {
                     ..outcome
                 }))
             }
-            Existing::Nothing | Existing::Other(_) => Ok(None),
+            Existing::Nothing | Existing::Other { .. } => Ok(None),
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// Goes on with a noted upload.
-    async fn go_on(there: Option<&'static [u8]>, noted: Occupied, now: Occupied) -> Lab {
+    async fn go_on(there: Option<&'static [u8]>, noted: Replaceable, now: Replaceable) -> Lab {
         let server = TestServer::start(server_with(there)).await;
         let directory = tempfile::tempdir().expect("made");
         let path = directory.path().join("f");
@@ -294,7 +294,7 @@ mod tests {
         let source = SourceState::of(&path, source.version);
         let begun = UnfinishedUpload {
             url: server.url("/up/1"),
-            occupied: noted,
+            replaceable: noted,
         };
         notes
             .keep(&source, &file.destination, &begun)
@@ -304,7 +304,7 @@ mod tests {
             ..Options::new(1, ExistingCopy::Keep, ChecksumChoice::Strongest)
         };
         let context = Context::new(&server.remote(), options, &Arc::new(Progress::new()));
-        let outcome = run(&context, &file, &path, now).await;
+        let outcome = run(&context, &file, &path, &now).await;
         Lab {
             server,
             outcome,
@@ -314,7 +314,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_had_arrived_is_done_while_it_is_there() {
-        let lab = go_on(Some(CONTENT), Occupied::Refused, Occupied::Refused).await;
+        let lab = go_on(Some(CONTENT), Replaceable::Nothing, Replaceable::Nothing).await;
         let all = CopyResult::behind(CONTENT.len() as u64);
         assert_eq!(lab.outcome.map(|outcome| outcome.how).ok(), Some(all));
         assert!(lab.server.asked("PUT").is_empty() && !lab.is_noted);
@@ -322,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_had_arrived_and_is_gone_is_sent_anew() {
-        let lab = go_on(None, Occupied::Refused, Occupied::Refused).await;
+        let lab = go_on(None, Replaceable::Nothing, Replaceable::Nothing).await;
         let how = lab.outcome.map(|outcome| outcome.how);
         assert_eq!(how.ok(), Some(CopyResult::Copied));
         assert_eq!(lab.server.asked("PATCH"), ["/up/2", "/up/2"]);
@@ -332,7 +332,7 @@ mod tests {
     #[tokio::test]
     async fn what_another_has_put_in_its_place_is_not_removed() {
         let other = Some(&b"of somebody "[..]);
-        let lab = go_on(other, Occupied::Refused, Occupied::Refused).await;
+        let lab = go_on(other, Replaceable::Nothing, Replaceable::Nothing).await;
         let status = lab.outcome.as_ref().err().and_then(RemoteError::status);
         assert_eq!(
             status,
@@ -341,7 +341,7 @@ mod tests {
             lab.outcome
         );
         assert!(!lab.server.asked("DELETE").contains(&"/d/f".to_owned()) && !lab.is_noted);
-        let lab = go_on(other, Occupied::Replaced, Occupied::Replaced).await;
+        let lab = go_on(other, Replaceable::AnyFile, Replaceable::AnyFile).await;
         assert!(lab.outcome.is_ok(), "{:?}", lab.outcome);
         assert!(lab.server.asked("DELETE").is_empty());
     }
@@ -349,7 +349,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_may_replace_is_not_gone_on_with_by_one_that_may_not() {
         let other = Some(&b"of somebody "[..]);
-        let lab = go_on(other, Occupied::Replaced, Occupied::Refused).await;
+        let lab = go_on(other, Replaceable::AnyFile, Replaceable::Nothing).await;
         let status = lab.outcome.as_ref().err().and_then(RemoteError::status);
         assert_eq!(
             status,
@@ -358,8 +358,18 @@ mod tests {
             lab.outcome
         );
         assert_eq!(lab.server.asked("DELETE"), ["/up/1"]);
-        let lab = go_on(other, Occupied::Refused, Occupied::Replaced).await;
+        let lab = go_on(other, Replaceable::Nothing, Replaceable::AnyFile).await;
         assert!(lab.outcome.is_ok(), "{:?}", lab.outcome);
         assert_eq!(lab.server.asked("DELETE"), ["/up/1"]);
+    }
+
+    #[tokio::test]
+    async fn one_that_replaces_another_version_is_begun_anew_with_that() {
+        let other = Some(&b"of somebody "[..]);
+        let version = |etag: &str| Replaceable::Version(etag.to_owned());
+        let lab = go_on(other, version("\"7\""), version("\"8\"")).await;
+        assert!(lab.outcome.is_ok(), "{:?}", lab.outcome);
+        assert_eq!(lab.server.asked("DELETE"), ["/up/1"]);
+        assert_eq!(lab.server.headers("PUT", "if-match"), ["\"8\""]);
     }
 }

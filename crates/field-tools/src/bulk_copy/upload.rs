@@ -2,7 +2,7 @@
 
 use super::blocks::{Blocks, Next, Source, checksums_of};
 use super::{Compared, Context, CopyResult, Existing, FileOutcome, with_retries};
-use crate::remote::{Occupied, Written, no_checksum};
+use crate::remote::{Replaceable, Written, no_checksum};
 use crate::remote_error::{BadCopy, RemoteError};
 use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Timestamp};
@@ -23,7 +23,10 @@ pub struct Upload {
 }
 
 /// What is there already.
-pub(super) async fn find(context: &Context, file: &Upload) -> Result<Existing, RemoteError> {
+pub(super) async fn find(
+    context: &Context,
+    file: &Upload,
+) -> Result<Existing<String>, RemoteError> {
     let checksums = context.options.checksums;
     let seen = with_retries(|| {
         context
@@ -34,7 +37,10 @@ pub(super) async fn find(context: &Context, file: &Upload) -> Result<Existing, R
     let Some(seen) = seen else {
         return Ok(Existing::Nothing);
     };
-    let other = || Existing::Other(redact(file.destination.as_str()));
+    let other = || Existing::Other {
+        name: redact(file.destination.as_str()),
+        version: seen.etag.clone(),
+    };
     if seen.size.is_some_and(|size| size != file.size) {
         return Ok(other());
     }
@@ -61,14 +67,14 @@ pub(super) async fn find(context: &Context, file: &Upload) -> Result<Existing, R
 pub(super) async fn write(
     context: &Context,
     file: &Upload,
-    occupied: Occupied,
+    replaceable: &Replaceable,
 ) -> Result<FileOutcome, RemoteError> {
     let checksums = context.options.checksums;
     let blocks = Blocks::open(file.source.clone(), file.size.0, checksums).await;
     let blocks = blocks.map_err(RemoteError::local(&file.path()))?;
     let upload = context
         .remote
-        .put(&file.destination, file.size, checksums, occupied)
+        .put(&file.destination, file.size, checksums, replaceable)
         .await?;
     let mut sent = 0;
     let outcome = send(context, file, upload, blocks, &mut sent).await;
@@ -297,6 +303,46 @@ mod tests {
             assert_eq!(fate(&outcome), Some(BadCopy::Kept), "{outcome:?}");
             assert!(server.asked("DELETE").is_empty());
         }
+    }
+
+    #[tokio::test]
+    async fn what_was_compared_is_replaced_and_nothing_else() {
+        let check = async |etags: [&'static str; 2], put: u16| {
+            let mut looks = 0;
+            let server = TestServer::start(move |request| match request.method.as_str() {
+                "HEAD" => {
+                    looks += 1;
+                    TestReply::status(200)
+                        .with("content-length", "3")
+                        .with("etag", etags[usize::from(looks > 1)])
+                }
+                "PUT" if put == 201 => TestReply::status(201).with(
+                    "digest",
+                    digest_of(b"content", &[ChecksumAlgorithm::Crc32c]),
+                ),
+                _ => TestReply::status(put),
+            })
+            .await;
+            let (_file, file) = upload(&server, b"content");
+            let progress = Arc::new(Progress::new());
+            let updating = options(ExistingCopy::Update);
+            let mut outcomes = upload_all(&server.remote(), vec![file], updating, &progress).await;
+            let demanded = server.headers("PUT", "if-match");
+            (outcomes.remove(0).map_err(|why| why.to_string()), demanded)
+        };
+        let (outcome, demanded) = check(["\"1\"", "\"1\""], 201).await;
+        outcome.expect("replaced");
+        assert_eq!(demanded, ["\"1\""]);
+        let (outcome, demanded) = check(["\"1\"", "\"2\""], 412).await;
+        let why = outcome.expect_err("changed");
+        assert!(why.contains("has changed since it was compared"), "{why}");
+        assert_eq!(demanded, ["\"1\""]);
+        // It is what was compared, so that the refusal has another reason.
+        let (outcome, _) = check(["\"1\"", "\"1\""], 412).await;
+        assert!(outcome.expect_err("refused").contains("412"));
+        let (outcome, demanded) = check(["W/\"1\"", "W/\"1\""], 201).await;
+        outcome.expect("replaced");
+        assert_eq!(demanded, [""]);
     }
 
     async fn intended(reply: impl FnMut(&TestRequest) -> TestReply + Send + 'static) -> Intention {

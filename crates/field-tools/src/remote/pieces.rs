@@ -1,10 +1,10 @@
 //! Uploads in several requests (draft-ietf-httpbis-resumable-upload): what a server has of a file stays there when the
 //! connection or the client ends, and the rest is sent later.
 
-use super::{Occupied, Remote, WANT_DIGEST, Written, strong_etag, told_checksums};
+use super::{Remote, Replaceable, WANT_DIGEST, Written, strong_etag, told_checksums};
 use crate::checksum_choice::ChecksumChoice;
 use crate::remote_error::RemoteError;
-use http::header::{CONTENT_TYPE, IF_NONE_MATCH, LOCATION};
+use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::{Bytes, Checksum};
 use penstock_protocol::digest;
@@ -49,15 +49,13 @@ impl Remote {
         &self,
         url: &Url,
         size: Bytes,
-        occupied: Occupied,
+        replaceable: &Replaceable,
     ) -> Result<Url, RemoteError> {
         let mut request = self.request(Method::PUT, url)?;
         let headers = &mut request.headers;
         headers.insert(UPLOAD_COMPLETE, HeaderValue::from_static("?0"));
         headers.insert(UPLOAD_LENGTH, HeaderValue::from(size.0));
-        if occupied == Occupied::Refused {
-            headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
-        }
+        replaceable.demand(url, headers)?;
         let answer = self.client.send(request).await?;
         let answer = self.expect_success(url, answer).await?;
         let location = answer.headers.get(LOCATION);

@@ -65,7 +65,7 @@ const MAY_KNOW: [(&str, &[&str]); 16] = [
         "sim",
         &["model", "decide", "engine", "journal", "observe", "tape"],
     ),
-    ("field-tools", &["model", "protocol"]),
+    ("field-tools", &["model", "clock", "protocol"]),
     (
         "cli",
         &[

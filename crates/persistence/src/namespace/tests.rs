@@ -435,6 +435,22 @@ fn a_move_replaces_only_when_asked_for() {
 }
 
 #[test]
+fn a_move_replaces_the_file_that_was_named_and_nothing_else() {
+    let lab = Lab::new();
+    let moved = lab.write("/new");
+    let (seen, other) = (lab.write("/seen"), lab.write("/other"));
+    lab.write("/tree/f");
+    for place in ["/other", "/tree", "/free"] {
+        let renamed = lab.rename("/new", place, Replace::Only(seen));
+        assert!(renamed.is_err(), "{place}");
+    }
+    lab.rename("/new", "/other", Replace::Only(other))
+        .expect("moved");
+    assert_eq!(lab.find("/other").map(|entry| entry.id), Some(moved));
+    assert_eq!(lab.tree(), "/other /seen /tree/ /tree/f");
+}
+
+#[test]
 fn a_path_is_followed_in_one_state_of_the_tree() {
     let lab = Lab::new();
     lab.write("/d/f");

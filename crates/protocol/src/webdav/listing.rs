@@ -6,6 +6,12 @@ use penstock_model::{Bytes, NamespacePath, Timestamp};
 
 /// Bytes of an answer that are read: about 100,000 entries of a talkative server.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Entries of an answer: an entry costs a server few bytes, and whoever reads it many.
+const ENTRIES_MAX: usize = 1_000_000;
+/// Bytes of an `href`: a path has at most 4,096, and percent-encoding makes three of one.
+const HREF_BYTES_MAX: usize = 16 << 10;
+/// Bytes of an entity tag. One that is longer counts as not told.
+pub const ETAG_BYTES_MAX: usize = 1 << 10;
 
 /// What a storage element told of one file or directory. Absent is what it did not tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,7 +50,7 @@ pub fn parse_multistatus(body: &[u8]) -> Result<Vec<PropfindEntry>, InvalidXml> 
         match node {
             Node::Open(name) => reading.open(name)?,
             Node::Text(text) => reading.text.push_str(&text),
-            Node::Close => reading.close(),
+            Node::Close => reading.close()?,
         }
     }
     Ok(reading.entries)
@@ -79,16 +85,25 @@ impl MultistatusParser {
         Ok(())
     }
 
-    fn close(&mut self) {
+    fn close(&mut self) -> Result<(), InvalidXml> {
         let Some(name) = self.open.pop() else {
-            return;
+            return Ok(());
         };
         let text = std::mem::take(&mut self.text);
         let parent = |local| self.open.last().is_some_and(|parent| parent.is(DAV, local));
         match self.open.len() {
-            1 if name.is(DAV, "response") => self.entries.push(std::mem::take(&mut self.entry)),
+            1 if name.is(DAV, "response") => {
+                if self.entries.len() == ENTRIES_MAX {
+                    return Err(InvalidXml::TooManyEntries(ENTRIES_MAX));
+                }
+                self.entries.push(std::mem::take(&mut self.entry));
+            }
             2 if name.is(DAV, "href") && parent("response") && self.entry.href.is_empty() => {
-                self.entry.href = text.trim().to_owned();
+                let href = text.trim();
+                if href.len() > HREF_BYTES_MAX {
+                    return Err(InvalidXml::ElementTooLong(HREF_BYTES_MAX));
+                }
+                self.entry.href = href.to_owned();
                 self.entry.path = path_of(&self.entry.href);
             }
             2 if name.is(DAV, "status") => self.entry.status = status_code(&text),
@@ -101,6 +116,7 @@ impl MultistatusParser {
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn count_told(&mut self) {
@@ -130,7 +146,9 @@ fn set(entry: &mut PropfindEntry, name: &Name, text: &str) {
                 .or_else(|| parse_http_date(text))
                 .or(entry.created);
         }
-        (DAV, "getetag") if !text.is_empty() => entry.etag = Some(text.to_owned()),
+        (DAV, "getetag") if !text.is_empty() && text.len() <= ETAG_BYTES_MAX => {
+            entry.etag = Some(text.to_owned());
+        }
         (LCGDM, "mode") => entry.mode = u32::from_str_radix(text, 8).ok().or(entry.mode),
         (DAV, "quota-used-bytes") => entry.quota_used = bytes().or(entry.quota_used),
         (DAV, "quota-available-bytes") => entry.quota_available = bytes().or(entry.quota_available),
@@ -226,6 +244,27 @@ mod tests {
                     <status>HTTP/1.1 423 Locked</status></response></multistatus>";
         let entries = parse_multistatus(body.as_bytes()).expect("understood");
         assert_eq!(entries[0].status, Some(423));
+    }
+
+    #[test]
+    fn what_a_server_makes_long_is_refused_or_not_told() {
+        let listed = |href: &str, etag: &str| {
+            let body = format!(
+                "<multistatus xmlns='DAV:'><response><href>{href}</href><propstat><prop><getetag>{etag}</getetag>\
+                 </prop></propstat></response></multistatus>"
+            );
+            let entries = parse_multistatus(body.as_bytes());
+            entries.map(|mut entries| entries.remove(0).etag)
+        };
+        let long = "x".repeat(HREF_BYTES_MAX);
+        assert_eq!(listed("/f", "\"1\""), Ok(Some("\"1\"".to_owned())));
+        assert_eq!(listed("/f", &long), Ok(None));
+        let refused = listed(&format!("/{long}"), "\"1\"");
+        assert_eq!(refused, Err(InvalidXml::ElementTooLong(HREF_BYTES_MAX)));
+        let entries = "<response/>".repeat(ENTRIES_MAX + 1);
+        let many = format!("<multistatus xmlns='DAV:'>{entries}</multistatus>");
+        let refused = parse_multistatus(many.as_bytes());
+        assert_eq!(refused, Err(InvalidXml::TooManyEntries(ENTRIES_MAX)));
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub enum InvalidXml {
     /// More properties than any client needs.
     #[error("the XML body asks for more than {0} properties")]
     TooMany(usize),
+    /// More files and directories than one answer may list.
+    #[error("the XML body lists more than {0} entries")]
+    TooManyEntries(usize),
     /// An element that is to be kept is longer than it may be.
     #[error("an XML element is longer than {0} bytes")]
     ElementTooLong(usize),

@@ -18,6 +18,12 @@ pub(super) fn etag(id: EntryId) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{id}\"")).expect("hexadecimal digits are visible ASCII")
 }
 
+/// The file that an entity tag is that of.
+pub(super) fn of_etag(tag: &str) -> Option<EntryId> {
+    let digits = tag.strip_prefix('"')?.strip_suffix('"')?;
+    u64::from_str_radix(digits, 16).ok().map(EntryId)
+}
+
 /// What the conditions of a request come to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {

@@ -2,7 +2,7 @@
 //! locks in its way (RFC 4918 §7, §10.4). Without a lock on the site and without the header this costs nothing.
 
 use super::answer::{Problem, Response};
-use super::conditions::etag;
+use super::conditions::{etag, of_etag};
 use super::destination::local_path;
 use super::handler_context::{Call, Door};
 use crate::claims::RegisteredChange;
@@ -10,6 +10,7 @@ use http::StatusCode;
 use penstock_decide::authorization::PathOperation;
 use penstock_decide::locking::{LockRequester, WriteScope};
 use penstock_model::{LockToken, NamespacePath, ProblemCode};
+use penstock_persistence::namespace::EntryId;
 use penstock_protocol::webdav::{
     self, IfHeader, Test, begin_multistatus, end_multistatus, write_status,
 };
@@ -56,6 +57,42 @@ impl Door {
                 "no list of the 'If' header holds: a lock has ended, or the file has changed; look at it again",
             )),
         }
+    }
+
+    /// The only file at a path that may be replaced, because the `If` header names its version. What stands there was judged
+    /// before, and somebody else may replace it before the change.
+    pub(super) fn only_file_at(
+        &self,
+        call: &Call<'_>,
+        path: &NamespacePath,
+    ) -> Result<Option<EntryId>, Problem> {
+        let headers = &call.request.headers;
+        let header =
+            IfHeader::parse(headers).map_err(|why| Problem::bad_request(why.to_string()))?;
+        let Some(IfHeader { lists }) = header else {
+            return Ok(None);
+        };
+        let is_demand = lists.len() == 1;
+        let of_path = lists.into_iter().filter(|list| {
+            let resource = list.resource.as_deref();
+            let found = resource.and_then(|url| local_path(self, headers, url).ok().flatten());
+            found.as_ref() == Some(path)
+        });
+        let conditions = of_path.flat_map(|list| list.conditions);
+        let named: Vec<EntryId> = conditions
+            .filter(|condition| !condition.negated)
+            .filter_map(|condition| match condition.test {
+                Test::Etag(tag) => of_etag(&tag),
+                Test::Token(_) => None,
+            })
+            .collect();
+        let entry = match named.is_empty() {
+            true => None,
+            false => self.storage.namespace.lookup(path)?,
+        };
+        let current = entry.map(|entry| entry.id).filter(|id| named.contains(id));
+        // Another list may be what holds.
+        Ok(current.or(named.first().copied().filter(|_| is_demand)))
     }
 
     fn holds(&self, path: &NamespacePath, test: &Test) -> Result<bool, Problem> {

@@ -114,6 +114,7 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
     door.permit_move_of_parts(caller, from, &to)?;
     conditions::evaluate(&request.method, &request.headers, Some(&entry))?;
     let tokens = door.check_if(call)?;
+    let only = door.only_file_at(call, &to)?;
     let existing = door.storage.namespace.lookup(&to)?;
     if existing.is_some() && overwrite {
         door.permit(caller, &PathOperation::Modify, &to)?;
@@ -137,9 +138,10 @@ pub(super) async fn rename(door: &Door, call: &Call<'_>) -> Result<Reply, Proble
             LeaveRight::OwnFile => Some(entry.id),
         },
         to: to.clone(),
-        replace: match may_replace {
-            true => Replace::Allowed,
-            false => Replace::Refused,
+        replace: match (may_replace, only) {
+            (true, Some(id)) => Replace::Only(id),
+            (true, None) => Replace::Allowed,
+            (false, _) => Replace::Refused,
         },
         entries_max: door.storage.settings().limits.remove_entries_max,
         by: caller.holder(),

@@ -84,6 +84,13 @@ async fn options_tells_the_methods_to_anybody() {
     assert_eq!(response.header("ms-author-via"), "DAV");
     // Clients that send large files in pieces look for this first.
     assert!(response.header("upload-limit").contains("max-age="));
+    // The same at each door, so that two URLs of one file are known.
+    let elsewhere = site.send_bare("OPTIONS", "/d/f", &[], b"").await;
+    let storage = response.header("penstock-storage");
+    assert_eq!(
+        (storage.len(), storage),
+        (36, elsewhere.header("penstock-storage"))
+    );
     for method in [
         "GET",
         "HEAD",
@@ -99,6 +106,48 @@ async fn options_tells_the_methods_to_anybody() {
     ] {
         assert!(response.header("allow").contains(method), "{method}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_replaces_the_version_that_it_names_and_no_other() {
+    let site = Site::new().await;
+    for path in ["/d/f", "/d/g", "/d/new", "/d/h/x"] {
+        site.put(path, path.as_bytes()).await;
+    }
+    let etag = |path: &'static str| {
+        let site = &site;
+        async move {
+            let head = site.send("HEAD", path, &[], b"").await;
+            head.header("etag").to_owned()
+        }
+    };
+    let to = site.url("/d/g");
+    let (seen, other) = (etag("/d/g").await, etag("/d/f").await);
+    let condition = |url: &str, tag: &str| format!("<{url}> ([{tag}])");
+    let moved = async |place: &str, condition: &str| {
+        let headers = [
+            ("destination", place),
+            ("overwrite", "T"),
+            ("if", condition),
+        ];
+        site.send("MOVE", "/d/new", &headers, b"").await.status
+    };
+    assert_eq!(
+        moved(to.as_str(), &condition(to.as_str(), &other)).await,
+        412
+    );
+    let tree = site.url("/d/h");
+    assert_eq!(
+        moved(tree.as_str(), &condition(tree.as_str(), &seen)).await,
+        412
+    );
+    assert_eq!(
+        moved(to.as_str(), &condition(to.as_str(), &seen)).await,
+        204
+    );
+    assert_eq!(site.get("/d/g").await.body, b"/d/new");
+    assert_eq!(site.get("/d/h/x").await.body, b"/d/h/x");
+    site.settles_with(3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

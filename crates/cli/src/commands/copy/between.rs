@@ -1,7 +1,7 @@
 //! Copies between two storage elements: the transfer engine, in this process, for as long as the copy takes.
 
 use super::report::{CopiedFile, IntendedFile};
-use super::{Found, Order, make_directories};
+use super::{Found, Order, VersionThere, make_directories};
 use crate::commands::access::Purpose;
 use crate::commands::access::{Access, Need, Server, audiences_of};
 use crate::commands::progress::shown;
@@ -17,6 +17,7 @@ use penstock_field_tools::bulk_copy::{
 use penstock_field_tools::remote::{Remote, below, path_of};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree::{self, RemoteTree};
+use penstock_field_tools::server_identity::{ServerIdentity, overlap};
 use penstock_model::url::redact;
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Failure, FileUrl, JobId,
@@ -70,6 +71,9 @@ pub struct BetweenPlan {
     is_tree: bool,
     directories: Vec<Vec<String>>,
     pairs: Vec<Pair>,
+    servers: ServerIdentity,
+    /// Of the source, where the destination may be at the same server.
+    pub(super) versions: BTreeSet<VersionThere>,
     pub(super) found: Found,
 }
 
@@ -95,6 +99,13 @@ pub(super) async fn find(
             audiences: audiences_of(url),
         })
     });
+    let servers = find_identity(&remote, from, to).await?;
+    if servers == ServerIdentity::Same && path_of(to)?.is_within(&path_of(from)?) {
+        return Err(CommandError::Usage(format!(
+            "{to} is the source itself or is in it{}, so it cannot be the destination",
+            aliases(from, to)
+        )));
+    }
     let tokens = Ends {
         source: source_token?,
         destination: destination_token?,
@@ -109,6 +120,8 @@ pub(super) async fn find(
         is_tree: found.is_directory,
         directories: Vec::new(),
         pairs: Vec::new(),
+        servers,
+        versions: BTreeSet::new(),
         found: Found::default(),
     };
     if found.is_directory {
@@ -127,9 +140,48 @@ pub(super) async fn find(
     Ok(plan)
 }
 
+/// Whether both ends are at one server, as far as that matters: asked is where one is within the other.
+async fn find_identity(
+    remote: &Remote,
+    from: &Url,
+    to: &Url,
+) -> Result<ServerIdentity, CommandError> {
+    if Server::of(from) == Server::of(to) {
+        return Ok(ServerIdentity::Same);
+    }
+    let path = overlap(from, to)?;
+    Ok(ServerIdentity::find(remote, [from, to], path.as_ref()).await?)
+}
+
+/// What is said of two names of one server.
+fn aliases(from: &Url, to: &Url) -> &'static str {
+    match Server::of(from) == Server::of(to) {
+        true => "",
+        false => " (both URLs lead to the same server)",
+    }
+}
+
 impl BetweenPlan {
+    /// Errors: the source is in the destination, so that what is removed there may be of the source.
+    pub(super) fn refuse_source_in_destination(&self) -> Result<(), CommandError> {
+        let (from, to) = (&self.from, &self.to);
+        match self.servers == ServerIdentity::Same && path_of(from)?.is_within(&path_of(to)?) {
+            true => Err(CommandError::Usage(format!(
+                "the source {from} is in {to}{}, so sync would remove its files; nothing was changed",
+                aliases(from, to)
+            ))),
+            false => Ok(()),
+        }
+    }
+
     fn add_tree(&mut self, mut tree: RemoteTree) {
         self.found = Found::take(&mut tree);
+        if self.servers == ServerIdentity::Unknown {
+            let versions = tree.files.iter();
+            self.versions = versions
+                .filter_map(|file| VersionThere::of(&file.info))
+                .collect();
+        }
         for file in tree.files {
             match below(&self.to, &file.names) {
                 Ok(destination) => self.pairs.push(Pair {
@@ -150,7 +202,7 @@ impl BetweenPlan {
 
     /// A file that is both would be read after it has been replaced.
     fn refuse_own_sources(&self) -> Result<(), CommandError> {
-        if Server::of(&self.from) != Server::of(&self.to) {
+        if self.servers != ServerIdentity::Same {
             return Ok(());
         }
         let path = |url: &Url| path_of(url).ok();
@@ -161,8 +213,9 @@ impl BetweenPlan {
         match self.pairs.iter().find(is_source) {
             None => Ok(()),
             Some(pair) => Err(CommandError::Usage(format!(
-                "{} would be replaced, but it is one of the files to be copied; choose another destination",
-                redact(pair.destination.as_str())
+                "{} would be replaced, but it is one of the files to be copied{}; choose another destination",
+                redact(pair.destination.as_str()),
+                aliases(&self.from, &self.to)
             ))),
         }
     }

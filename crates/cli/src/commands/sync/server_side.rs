@@ -2,7 +2,7 @@
 //! what is still as it was listed is removed, and a directory only by a server that leaves what came into it.
 
 use super::{Extras, Failed, REMOVALS};
-use crate::commands::copy::{Order, TreeNames};
+use crate::commands::copy::{Order, TreeNames, VersionThere};
 use crate::exit::CommandError;
 use penstock_field_tools::bulk_copy::each_of;
 use penstock_field_tools::remote::{Info, Remote, below};
@@ -29,6 +29,22 @@ type Files = BTreeMap<Vec<String>, Info>;
 pub(super) struct ListedExtras {
     pub extras: Extras,
     files: Files,
+}
+
+impl ListedExtras {
+    /// Errors: something to be removed is a file of the source, found by another URL.
+    pub fn refuse_files_of(&self, source: &BTreeSet<VersionThere>) -> Result<(), CommandError> {
+        let is_of_source =
+            |info: &&Info| VersionThere::of(info).is_some_and(|version| source.contains(&version));
+        match self.files.values().find(is_of_source) {
+            None => Ok(()),
+            Some(info) => Err(CommandError::Usage(format!(
+                "{} would be removed, but it has the name, size, time and version of a file of the source: both URLs may lead \
+                 to the same server; nothing was changed",
+                redact(&info.url)
+            ))),
+        }
+    }
 }
 
 /// Why something is still there.
@@ -180,26 +196,19 @@ async fn remove_as_listed(
     listed: &Info,
 ) -> Result<(), NotRemoved> {
     let url = below(top, names)?;
+    let shown = redact(url.as_str());
+    let failed = |text| NotRemoved::Failed(CommandError::SomeFailed(text));
     let changed = || {
-        let shown = redact(url.as_str());
-        let text = format!("{shown} has changed since it was listed, so it was not removed");
-        NotRemoved::Failed(CommandError::SomeFailed(text))
+        failed(format!(
+            "{shown} has changed since it was listed, so it was not removed"
+        ))
     };
     let now = remote.stat(&url).await?;
-    let is_same = !now.is_directory
-        && now.size_bytes == listed.size_bytes
-        && now.modified == listed.modified
-        && now.etag == listed.etag;
-    if !is_same {
+    if !listed.is_same_file(&now) {
         return Err(changed());
     }
-    // Else another file is not told from the one that was listed.
-    if now.etag.is_none() && now.size_bytes.is_none() {
-        let shown = redact(url.as_str());
-        let text = format!(
-            "{shown} was not removed, because the server tells neither its version nor its size"
-        );
-        return Err(NotRemoved::Failed(CommandError::SomeFailed(text)));
+    if let Some(why) = listed.why_not_distinct() {
+        return Err(failed(format!("{shown} was not removed: {why}")));
     }
     match remote.delete_version(&url, now.etag.as_deref()).await {
         Err(why) if why.status() == Some(http::StatusCode::PRECONDITION_FAILED) => Err(changed()),

@@ -358,7 +358,11 @@ impl Batch<'_> {
             return Err(ChangeRefusal::TooLongBelow(to.clone()).into());
         }
         let mut changed = ChangeReport::default();
-        if let Some(old) = by_name(self.connection, stored(parent), name)? {
+        let old = by_name(self.connection, stored(parent), name)?;
+        if old.is_none() && only_of(replace).is_some() {
+            return Err(ChangeRefusal::Changed(to.clone()).into());
+        }
+        if let Some(old) = old {
             if replace == Replace::Refused {
                 return Err(ChangeRefusal::Exists(to.clone()).into());
             }

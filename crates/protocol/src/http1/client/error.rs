@@ -103,7 +103,7 @@ pub enum ClientError {
         limit: usize,
     },
     /// A redirect that cannot be followed.
-    #[error("{url}: redirected to nowhere: {why}")]
+    #[error("{url}: the redirect cannot be followed: {why}")]
     BadRedirect {
         /// The URL that redirected.
         url: String,
@@ -163,7 +163,9 @@ impl ClientError {
                 format!("{url}: the server answered {status} before the whole body was sent")
             }
             ClientError::Malformed { url, .. } => format!("{url}: the response is malformed"),
-            ClientError::BadRedirect { url, .. } => format!("{url}: redirected to nowhere"),
+            ClientError::BadRedirect { url, .. } => {
+                format!("{url}: the redirect cannot be followed")
+            }
             ClientError::InvalidUrl { .. }
             | ClientError::Resolve { .. }
             | ClientError::Forbidden { .. }

@@ -15,13 +15,53 @@ const REDIRECTS_MAX: usize = 5;
 /// Body bytes of a redirect that are read to keep its connection.
 const BODY_BYTES_MAX: u64 = 16 << 10;
 
+/// Where a redirect may lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RedirectScope {
+    Anywhere,
+    /// The same host and port, or the same host with TLS.
+    SameServer,
+}
+
+impl RedirectScope {
+    fn check(self, from: &Url, to: &Url) -> Result<(), ClientError> {
+        let (here, there) = (Endpoint::of(from)?, Endpoint::of(to)?);
+        let gains_tls = !here.tls && there.tls && here.host == there.host;
+        if self == RedirectScope::Anywhere || here == there || gains_tls {
+            return Ok(());
+        }
+        let to = redact(to.as_str());
+        Err(ClientError::BadRedirect {
+            url: redact(from.as_str()),
+            why: format!("it leads to another server, '{to}'"),
+        })
+    }
+}
+
 impl Client {
     /// Sends a request without a body and follows up to five redirects. On the way to another scheme, host
     /// or port the identity and every header that could be a secret are dropped, unless [`super::Reach`] lets them
     /// follow.
     pub async fn send_following(
         &self,
+        request: ClientRequest,
+    ) -> Result<ClientResponse, ClientError> {
+        self.follow(request, RedirectScope::Anywhere).await
+    }
+
+    /// The same for a request that changes something at the server that was meant: a redirect to another server is an
+    /// error, so that no server sends it on to one that only this machine can reach.
+    pub async fn send_following_here(
+        &self,
+        request: ClientRequest,
+    ) -> Result<ClientResponse, ClientError> {
+        self.follow(request, RedirectScope::SameServer).await
+    }
+
+    async fn follow(
+        &self,
         mut request: ClientRequest,
+        scope: RedirectScope,
     ) -> Result<ClientResponse, ClientError> {
         let began_at = redact(request.url.as_str());
         for _ in 0..=REDIRECTS_MAX {
@@ -29,6 +69,7 @@ impl Client {
             let Some(location) = response.redirect()? else {
                 return Ok(response);
             };
+            scope.check(&request.url, &location)?;
             request = self.redirected(request, response.status, location)?;
             // Read to its end, the connection can be used again; a failure here matters to nobody.
             let _ = response.read_all(BODY_BYTES_MAX).await;
@@ -171,4 +212,25 @@ fn without_secrets(headers: &HeaderMap) -> HeaderMap {
         out.append(name.clone(), value.clone());
     });
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_stays_at_the_server_that_was_meant() {
+        let check = |from: &str, to: &str, expected: bool| {
+            let [from, to] = [from, to].map(|text| Url::parse(text).expect("a URL"));
+            let followed = RedirectScope::SameServer.check(&from, &to);
+            assert_eq!(followed.is_ok(), expected, "{from} {to}");
+            RedirectScope::Anywhere.check(&from, &to).expect("anywhere");
+        };
+        check("https://se/f", "https://SE:443/g", true);
+        check("http://se:8080/f", "https://se:8443/f", true);
+        check("https://se/f", "http://se/f", false);
+        check("https://se/f", "https://se:9200/f", false);
+        check("https://se/f", "https://10.1.2.3/f", false);
+        check("http://se/f", "https://other/f", false);
+    }
 }
