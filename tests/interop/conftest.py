@@ -53,6 +53,7 @@ class Tier:
 
 # Files whose tests take longest together, the longest first.
 LONGEST_FIRST = ["test_rucio", "test_kill", "test_openapi", "test_cloud_storage", "test_xrootd_copies"]
+LONGEST_FIRST += ["test_tape_care", "test_files_on_tape", "test_hsm_commands", "test_one_run_told_by_four"]
 LONGEST_FIRST += ["test_attack_outbound", "test_attack_child_servers", "test_gfal_endpoints", "test_secrets"]
 LONGEST_FIRST += ["test_faults", "test_delegation", "test_toolbox", "test_fts3_tools", "test_messages"]
 LONGEST_FIRST += ["test_attack_children", "test_restart_and_reload", "test_packages", "test_tape"]
