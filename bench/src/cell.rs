@@ -38,6 +38,8 @@ impl Peer {
 pub enum Size {
     /// 0 bytes.
     Empty,
+    /// 10^5 bytes.
+    Small,
     /// 10^6 bytes.
     Megabyte,
     /// 10^9 bytes, in one file per client: 16 clients share them, because 16 GB would exceed the bound of a
@@ -54,6 +56,8 @@ pub enum Kind {
     Get,
     /// Questions about files, without their content.
     Head,
+    /// Questions about the properties of files (PROPFIND, depth 0).
+    Propfind,
     /// Removals of files made before the phase.
     Delete,
     /// Third-party copy, pull.
@@ -191,9 +195,9 @@ impl Cell {
     /// All of them, in the order in which they run.
     pub fn all() -> Vec<Cell> {
         let mut cells: Vec<Cell> = [1, 16].map(Cell::Disk).to_vec();
-        let mut beside = |kind, peer, sizes: &[Size]| {
+        let mut beside_by = |kind, peer, sizes: &[Size], clients: &[usize]| {
             for &size in sizes {
-                for clients in [1, 16] {
+                for &clients in clients {
                     cells.push(Cell::Beside(Beside {
                         kind,
                         size,
@@ -203,6 +207,16 @@ impl Cell {
                 }
             }
         };
+        // Reads of small files by many clients at once. nginx has no PROPFIND.
+        for peer in [Peer::NginxHttps, Peer::XrootdHttps, Peer::Earlier] {
+            beside_by(Kind::Get, peer, &[Size::Empty], &[64, 350]);
+            beside_by(Kind::Get, peer, &[Size::Small], &[1, 16, 64, 350]);
+            beside_by(Kind::Head, peer, &[Size::Empty], &[64, 350]);
+            if peer != Peer::NginxHttps {
+                beside_by(Kind::Propfind, peer, &[Size::Empty], &[1, 16, 64, 350]);
+            }
+        }
+        let mut beside = |kind, peer, sizes: &[Size]| beside_by(kind, peer, sizes, &[1, 16]);
         let all_sizes = [Size::Empty, Size::Megabyte, Size::Gigabyte];
         for peer in [Peer::NginxHttps, Peer::XrootdHttps, Peer::NginxHttp] {
             for kind in [Kind::Put, Kind::Get] {
@@ -362,11 +376,13 @@ impl Beside {
             Kind::Put => "put",
             Kind::Get => "get",
             Kind::Head => "head",
+            Kind::Propfind => "propfind",
             Kind::Delete => "delete",
             Kind::Copy => "copy",
         };
         let size = match self.size {
             Size::Empty => "0B",
+            Size::Small => "100kB",
             Size::Megabyte => "1MB",
             Size::Gigabyte => "1GB",
         };
@@ -381,6 +397,7 @@ impl Beside {
         };
         match self.size {
             Size::Empty => 0,
+            Size::Small => 100_000,
             Size::Megabyte => 1_000_000,
             Size::Gigabyte => whole / self.clients as u64,
         }
@@ -394,9 +411,10 @@ impl Beside {
         };
         let (operations, time) = match (self.size, self.kind) {
             (Size::Empty, Kind::Put) => (20_000, seconds(1.5)),
-            (Size::Empty, Kind::Get | Kind::Head) => (200_000, seconds(1.5)),
+            (Size::Empty, Kind::Get | Kind::Head | Kind::Propfind) => (200_000, seconds(1.5)),
             (Size::Empty, Kind::Delete) => (4_000, seconds(4.0)),
             (Size::Empty, Kind::Copy) => (2_000, seconds(2.0)),
+            (Size::Small, _) => (8_000, seconds(1.5)),
             (Size::Megabyte, _) => (1_000, seconds(1.5)),
             (Size::Gigabyte, _) => (self.clients as u64, Duration::from_secs(60)),
         };
@@ -412,7 +430,7 @@ impl Beside {
                 operations: 0,
                 time: Duration::ZERO,
             },
-            (Size::Empty | Size::Megabyte, _) => Bound {
+            (Size::Empty | Size::Small | Size::Megabyte, _) => Bound {
                 operations: 200,
                 time: Duration::from_millis(200),
             },
@@ -423,8 +441,8 @@ impl Beside {
     pub fn source_files(&self) -> u64 {
         match (self.kind, self.size) {
             (Kind::Put | Kind::Delete, _) => 0,
-            (Kind::Get | Kind::Head | Kind::Copy, Size::Empty | Size::Megabyte) => 64,
-            (Kind::Get | Kind::Head | Kind::Copy, Size::Gigabyte) => self.clients as u64,
+            (_, Size::Empty | Size::Small | Size::Megabyte) => 64,
+            (_, Size::Gigabyte) => self.clients as u64,
         }
     }
 

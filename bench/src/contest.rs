@@ -134,7 +134,7 @@ impl<'a> Entrant<'a> {
             Kind::Put | Kind::Copy | Kind::Delete => {
                 Some(load::make_directory(target, &format!("{}-{name}", self.cell.name())).await?)
             }
-            Kind::Get | Kind::Head => None,
+            Kind::Get | Kind::Head | Kind::Propfind => None,
         };
         if let (Kind::Delete, Some(directory)) = (self.cell.kind, &directory) {
             self.fill(target, directory, bound.operations).await?;
@@ -175,6 +175,9 @@ impl<'a> Entrant<'a> {
             Kind::Head => Operation::Head {
                 files: Arc::clone(&self.sources),
                 bytes,
+            },
+            Kind::Propfind => Operation::Propfind {
+                files: Arc::clone(&self.sources),
             },
             Kind::Delete => Operation::Delete { directory },
             Kind::Copy => Operation::Copy {

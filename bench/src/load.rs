@@ -49,6 +49,11 @@ pub enum Operation {
         /// Of each file.
         bytes: u64,
     },
+    /// Asks for the properties of files, one after the other, from the first again after the last.
+    Propfind {
+        /// At least one.
+        files: Arc<[Url]>,
+    },
     /// Lets the server fetch files from another one (HTTP-TPC pull), as `f0`, `f1`, … in a directory.
     Copy {
         /// At least one; used over and over.
@@ -234,6 +239,10 @@ impl Operation {
                 head(target, files[index as usize % files.len()].clone(), *bytes).await?;
                 Ok(0)
             }
+            Operation::Propfind { files } => {
+                propfind(target, files[index as usize % files.len()].clone()).await?;
+                Ok(0)
+            }
             Operation::Copy {
                 sources,
                 source_authorization,
@@ -360,6 +369,25 @@ async fn head(target: &Target, url: Url, bytes: u64) -> Result<(), BenchError> {
         Some(length) if length == bytes.to_string() => Ok(()),
         told => Err(BenchError::failed(format!(
             "{shown} has {told:?} bytes instead of {bytes}"
+        ))),
+    }
+}
+
+/// Asks for all properties of one file: an answer that does not name it is refused.
+async fn propfind(target: &Target, url: Url) -> Result<(), BenchError> {
+    let path = url.path().to_owned();
+    let mut request = outgoing(target, method(b"PROPFIND"), url);
+    let depth = HeaderName::from_static("depth");
+    request.headers.insert(depth, HeaderValue::from_static("0"));
+    let mut answer = target.client.send(request).await?;
+    if answer.status.as_u16() != 207 {
+        return expect(answer, &[207]).await;
+    }
+    let body = answer.read_all(ANSWER_BYTES_MAX).await?;
+    match String::from_utf8_lossy(&body).contains(&path) {
+        true => Ok(()),
+        false => Err(BenchError::failed(format!(
+            "the properties of {path} do not name it"
         ))),
     }
 }

@@ -248,6 +248,11 @@ const SECTIONS: &[(Kind, &str, &str)] = &[
         "Files just written. Penstock checks a token on each request; the peers are open to everybody.",
     ),
     (
+        Kind::Propfind,
+        "PROPFIND, depth 0",
+        "All properties of files just written. Penstock checks a token on each request; the peers are open to everybody.",
+    ),
+    (
         Kind::Delete,
         "DELETE",
         "Files made before the phase. Penstock's 204 means durable; the peers do not sync.",
@@ -260,25 +265,26 @@ const SECTIONS: &[(Kind, &str, &str)] = &[
 ];
 
 fn row_of(cell: &Beside, outcome: &Outcome) -> String {
-    let is_empty = cell.size == Size::Empty;
-    let rate = |phase: &Phase| match is_empty {
+    let is_small = matches!(cell.size, Size::Empty | Size::Small);
+    let rate = |phase: &Phase| match is_small {
         true => phase.rate(),
         false => phase.megabytes_per_second(),
     };
-    let cpu = |phase: &Phase| match is_empty {
+    let cpu = |phase: &Phase| match is_small {
         true => phase.server_microseconds(),
         false => phase.server_seconds_per_gigabyte(),
     };
-    let client = |phase: &Phase| match is_empty {
+    let client = |phase: &Phase| match is_small {
         true => phase.client_cpu.as_secs_f64() * 1e6 / phase.done.max(1) as f64,
         false => phase.client_cpu.as_secs_f64() * 1e9 / phase.bytes.max(1) as f64,
     };
-    let (rate_unit, cpu_unit) = match is_empty {
+    let (rate_unit, cpu_unit) = match is_small {
         true => ("/s", "us"),
         false => ("MB/s", "s/GB"),
     };
     let size = match cell.size {
         Size::Empty => "0 B".to_owned(),
+        Size::Small => "100 kB".to_owned(),
         Size::Megabyte => "1 MB".to_owned(),
         Size::Gigabyte if cell.clients == 1 => "1 GB".to_owned(),
         Size::Gigabyte => format!("1 GB in {} files", cell.clients),

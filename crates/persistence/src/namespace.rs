@@ -10,6 +10,7 @@ mod change_error;
 mod connection;
 mod data_sets;
 mod directory_log;
+mod entry_cache;
 #[cfg(test)]
 pub(crate) mod failing_sync;
 mod inspection;
@@ -65,6 +66,7 @@ pub use trash::TrashQuery;
 pub use writer::{WriterCounts, WriterMeter};
 
 use crate::writing::waits_for_its_turn;
+use entry_cache::{ChangedEntries, EntryCache};
 use log_keeper::Logs;
 use penstock_model::{Archival, Bytes, PoolName, Timestamp, UserName};
 use read::Readers;
@@ -79,7 +81,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 use uuid::Uuid;
-use writer::{Counters, Writer};
+use writer::{CommitThread, Counters, Observers, Writer};
 
 /// Names a directory or file for ever: ids are given once and never again, so they also serve as `ETag`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -89,6 +91,8 @@ pub struct EntryId(pub u64);
 impl EntryId {
     /// The root directory.
     pub const ROOT: EntryId = EntryId(1);
+    /// No entry: the parent of the root.
+    const NONE: EntryId = EntryId(0);
 }
 
 impl fmt::Display for EntryId {
@@ -210,6 +214,7 @@ pub enum NamespaceError {
 pub struct Namespace {
     path: PathBuf,
     readers: Readers,
+    entries: Arc<EntryCache>,
     writer: Writer,
     /// After the writer, which tells them what it has committed.
     logs: Arc<Logs>,
@@ -235,9 +240,11 @@ impl Namespace {
             path: path.to_owned(),
             source,
         })?;
-        let connection = open_writer(path).map_err(fail)?;
+        let changed = ChangedEntries::default();
+        let connection = open_writer(path, &changed).map_err(fail)?;
         let identity = schema::prepare(&connection, path)?;
         let readers = Readers::new(path.to_owned());
+        let entries = Arc::new(EntryCache::default());
         let next_id = Arc::new(AtomicU64::new(identity.ids_below));
         let ids_reserved = Arc::new(AtomicU64::new(identity.ids_below));
         let logs = Arc::new(Logs::default());
@@ -246,7 +253,17 @@ impl Namespace {
             ids_reserved: Arc::clone(&ids_reserved),
             log_sequence: identity.log_sequence,
         };
-        let writer = Writer::start(connection, path.to_owned(), counters, Arc::clone(&logs));
+        let committing = CommitThread::new(
+            connection,
+            path.to_owned(),
+            counters,
+            Observers {
+                changed,
+                entries: Arc::clone(&entries),
+                logs: Arc::clone(&logs),
+            },
+        );
+        let writer = Writer::start(committing);
         let writer = writer.map_err(|source| NamespaceError::File {
             path: path.to_owned(),
             source,
@@ -254,6 +271,7 @@ impl Namespace {
         Ok(Namespace {
             path: path.to_owned(),
             readers,
+            entries,
             writer,
             logs,
             next_id,
@@ -358,10 +376,11 @@ impl Namespace {
     }
 }
 
-/// The connection that writes.
-fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
+/// The connection that writes. It tells which entries it changes.
+fn open_writer(path: &Path, changed: &ChangedEntries) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open(path)?;
     waits_for_its_turn(&mut connection);
+    changed.watch(&mut connection)?;
     Ok(connection)
 }
 

@@ -21,11 +21,20 @@ pub enum Question {
 impl Question {
     /// By its path: `/metrics`, `/health`, `/health/live` or `/health/ready`.
     pub fn at(path: &str) -> Option<Question> {
-        match path {
-            "/metrics" => Some(Question::Metrics),
-            "/health" => Some(Question::Health),
-            "/health/live" => Some(Question::Live),
-            "/health/ready" => Some(Question::Ready),
+        let names: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+        Question::of(&names)
+    }
+
+    /// By the names of its path.
+    pub fn of(names: &[impl AsRef<str>]) -> Option<Question> {
+        match names {
+            [one] if one.as_ref() == "metrics" => Some(Question::Metrics),
+            [health] if health.as_ref() == "health" => Some(Question::Health),
+            [health, which] if health.as_ref() == "health" => match which.as_ref() {
+                "live" => Some(Question::Live),
+                "ready" => Some(Question::Ready),
+                _ => None,
+            },
             _ => None,
         }
     }

@@ -29,7 +29,7 @@ use tokio_openssl::SslStream;
 /// turn.
 const SENDFILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes per block read for TLS.
-const TLS_BLOCK_BYTES: usize = 256 << 10;
+pub(crate) const TLS_BLOCK_BYTES: usize = 256 << 10;
 
 /// One TCP connection, with or without TLS around it.
 pub enum Stream {
@@ -95,6 +95,13 @@ impl Stream {
             // It is only cut off sooner.
             let _ = SockRef::from(self.tcp()).set_tcp_user_timeout(Some(longest));
         }
+    }
+
+    /// While it is held together, the kernel sends full packets only. TLS hands it one record after the other, and each
+    /// would wake the other end.
+    pub(crate) fn hold_together(&self, is_held: bool) {
+        // A socket that refuses it sends more packets, which is not wrong.
+        let _ = SockRef::from(self.tcp()).set_tcp_cork(is_held);
     }
 
     fn tcp(&self) -> &TcpStream {

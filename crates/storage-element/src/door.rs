@@ -328,7 +328,8 @@ impl Door {
             return;
         }
         let identity = client.asks();
-        let (user, vo) = identity.map(|it| (it.user, it.vo)).unzip();
+        let identity = identity.map(|it| (it.user.clone(), it.vo.clone()));
+        let (user, vo) = identity.unzip();
         let origin = RequestOrigin {
             user,
             vo: vo.flatten(),
@@ -412,7 +413,7 @@ impl Door {
             .identify(request, client, connection.peer_addr())
             .await?;
         cross_site_request::refuse(request, &caller)?;
-        if let Some(told) = self.tell_monitor(request, &path, caller.viewer()).await? {
+        if let Some(told) = self.tell_monitor(request, &path, &caller).await? {
             return Ok(told.into());
         }
         let call = &Call {

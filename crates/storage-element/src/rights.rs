@@ -16,13 +16,14 @@ use penstock_protocol::macaroon::{self, Caveat, MacaroonError, RootKeys};
 use penstock_protocol::token::{TokenError, TrustedIssuer, Verifier};
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Somebody whose credential is believed.
 #[derive(Debug, Clone)]
 pub struct AuthenticatedCaller {
     /// Who, and what the credential carries.
-    pub identity: Identity,
+    pub identity: Arc<Identity>,
     /// The caveats of a macaroon; none for other credentials.
     pub caveats: Vec<Caveat>,
     /// What these leave.
@@ -33,7 +34,7 @@ pub struct AuthenticatedCaller {
 
 impl AuthenticatedCaller {
     /// By a credential that has no caveats.
-    pub fn without_caveats(identity: Identity) -> AuthenticatedCaller {
+    pub fn without_caveats(identity: Arc<Identity>) -> AuthenticatedCaller {
         AuthenticatedCaller {
             identity,
             caveats: Vec::new(),
@@ -75,7 +76,7 @@ pub async fn believe_bearer(
         Some(keys) if macaroon::looks_like_one(credential) => {
             let verified = macaroon::verify(keys, credential, peer, now)?;
             Ok(AuthenticatedCaller {
-                identity: verified.identity,
+                identity: Arc::new(verified.identity),
                 caveats: verified.caveats,
                 attenuation: verified.attenuation,
                 macaroon: Some(verified.nonce),

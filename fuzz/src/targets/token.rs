@@ -12,7 +12,7 @@ use penstock_protocol::token::{
     Claims, DocumentFetch, FetchDocument, IssuerVos, LIFE_MAX, Signer, TrustedIssuer, Verifier,
 };
 use serde_json::Value;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use tokio::runtime::Runtime;
 
 const ISSUER: &str = "https://se.example.org:8443";
@@ -123,7 +123,7 @@ fn claims(more_seconds: i64) -> Claims {
     }
 }
 
-fn verify(token: &str) -> Option<Identity> {
+fn verify(token: &str) -> Option<Arc<Identity>> {
     let verified = SITE
         .runtime
         .block_on(SITE.verifier.verify(token, NOW))

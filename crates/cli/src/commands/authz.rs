@@ -21,6 +21,7 @@ use penstock_storage_element::{AccessConfig, MacaroonConfig, OwnIssuer};
 use serde::Serialize;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Proxies with their chains and attributes have some KiB.
 const CREDENTIAL_BYTES_MAX: u64 = 1 << 20;
@@ -91,7 +92,7 @@ pub async fn run(args: AuthzTestArgs, output: Output) -> Result<(), CommandError
         own_issuer: settings.issuer.as_ref(),
     };
     let asker = understood.believed.as_ref();
-    let asker = asker.map(|believed| (&believed.identity, &believed.attenuation));
+    let asker = asker.map(|believed| (&*believed.identity, &believed.attenuation));
     let judged: Vec<OperationVerdict> = operations(&args)?
         .into_iter()
         .map(|(name, operation)| {
@@ -284,7 +285,9 @@ fn certificate(certified: CertificateHolder, by: &str) -> CredentialFacts {
     let refusal = certified.attributes.refusal();
     CredentialFacts {
         discounted: refusal.map(|why| format!("its VO attributes are ignored: {why}")),
-        believed: Some(AuthenticatedCaller::without_caveats(certified.identity())),
+        believed: Some(AuthenticatedCaller::without_caveats(Arc::new(
+            certified.identity(),
+        ))),
         by: by.to_owned(),
     }
 }
@@ -332,7 +335,7 @@ impl Person {
             by,
             discounted,
         } = understood;
-        let identity: Option<&Identity> = believed.as_ref().map(|believed| &believed.identity);
+        let identity: Option<&Identity> = believed.as_ref().map(|believed| &*believed.identity);
         let texts = |list: fn(&Identity) -> Vec<String>| identity.map(list).unwrap_or_default();
         Person {
             by,

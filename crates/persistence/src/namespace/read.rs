@@ -118,7 +118,18 @@ fn in_one_transaction<T>(
 impl Namespace {
     /// What stands at a path.
     pub fn lookup(&self, path: &NamespacePath) -> Result<Option<Entry>, NamespaceError> {
-        self.readers.with(|connection| find(connection, path))
+        let mark = match self.entries.find(path) {
+            Ok(entry) => return Ok(Some(entry)),
+            Err(mark) => mark,
+        };
+        let mut way = Vec::with_capacity(path.names().len());
+        let read = |connection: &Connection| find_along(connection, path, &mut way);
+        let found = self.readers.with(read)?;
+        if let Some((parent, entry)) = &found {
+            way.push((*parent, entry.clone()));
+        }
+        self.entries.keep(mark, way);
+        Ok(found.map(|(_, entry)| entry))
     }
 
     /// The entries of a directory in the order of their names, at most `limit`, from the first name after
@@ -301,17 +312,32 @@ pub(super) fn find(
     connection: &Connection,
     path: &NamespacePath,
 ) -> rusqlite::Result<Option<Entry>> {
+    let found = find_along(connection, path, &mut Vec::new())?;
+    Ok(found.map(|(_, entry)| entry))
+}
+
+/// The same with the id of the parent; `way` gets what stands on the way there, each with its own parent.
+fn find_along(
+    connection: &Connection,
+    path: &NamespacePath,
+    way: &mut Vec<(EntryId, Entry)>,
+) -> rusqlite::Result<Option<(EntryId, Entry)>> {
     let Some((last, parents)) = path.names().split_last() else {
-        return by_name(connection, 0, "");
+        let root = by_name(connection, stored(EntryId::NONE), "")?;
+        return Ok(root.map(|root| (EntryId::NONE, root)));
     };
     let mut directory = EntryId::ROOT;
     for name in parents {
         match by_name(connection, stored(directory), name)? {
-            Some(next) => directory = next.id,
+            Some(next) => {
+                let parent = std::mem::replace(&mut directory, next.id);
+                way.push((parent, next));
+            }
             None => return Ok(None),
         }
     }
-    by_name(connection, stored(directory), last)
+    let found = by_name(connection, stored(directory), last)?;
+    Ok(found.map(|entry| (directory, entry)))
 }
 
 /// The entry with this name in this directory.

@@ -1,6 +1,7 @@
 //! Conformance of the namespace: what the doors may rely on.
 
 mod directories;
+mod entries;
 mod ledger;
 mod nearline;
 mod path_record;
@@ -78,9 +79,9 @@ impl Lab {
     }
 
     fn make(&self, change: Change) -> Result<ChangeReport, String> {
-        self.namespace()
-            .apply(change)
-            .map_err(|error| error.to_string())
+        let made = self.namespace().apply(change);
+        self.check_cache();
+        made.map_err(|error| error.to_string())
     }
 
     fn mkdir(&self, at: &str) -> Result<ChangeReport, String> {

@@ -6,6 +6,7 @@ use super::change::{Batch, BatchOutcome, CausedChange, Change, ChangeReport, Kno
 use super::change_error::ChangeError;
 use super::connection::stored;
 use super::directory_log::DirectoryRecord;
+use super::entry_cache::{ChangedEntries, EntryCache};
 use super::log_keeper::{LogWait, Logs};
 use super::{NamespaceError, open_writer, schema};
 use parking_lot::Mutex;
@@ -133,24 +134,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(
-        connection: Connection,
-        path: PathBuf,
-        counters: Counters,
-        logs: Arc<Logs>,
-    ) -> io::Result<Writer> {
+    pub(super) fn start(committing: CommitThread) -> io::Result<Writer> {
         let (queue, requests) = sync_channel(QUEUE_MAX);
-        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-        let committing = CommitThread {
-            connection: Some(connection),
-            path,
-            counters,
-            logs,
-            log_wait: None,
-            directories: KnownDirectories::default(),
-            doubtful: None,
-            tried: None,
-        };
         let done = Arc::new(WriterCounters::default());
         let counted = Arc::clone(&done);
         let thread = std::thread::Builder::new()
@@ -214,14 +199,23 @@ pub(super) struct Counters {
     pub log_sequence: u64,
 }
 
+/// Who is told of what a transaction changes.
+pub(super) struct Observers {
+    /// Hears of each row.
+    pub changed: ChangedEntries,
+    /// Must not hold them any longer.
+    pub entries: Arc<EntryCache>,
+    pub logs: Arc<Logs>,
+}
+
 /// What the thread owns.
-struct CommitThread {
+pub(super) struct CommitThread {
     /// `None`: it was closed after a failed commit and could not be opened again yet.
     connection: Option<Connection>,
     path: PathBuf,
     counters: Counters,
-    logs: Arc<Logs>,
-    /// What they have been told and may not have written.
+    observers: Observers,
+    /// What the directory logs have been told and may not have written.
     log_wait: Option<LogWait>,
     directories: KnownDirectories,
     /// What the directory logs were to be told of a commit that failed. Nothing was committed since: the database's log
@@ -301,6 +295,25 @@ fn next(
 }
 
 impl CommitThread {
+    pub(super) fn new(
+        connection: Connection,
+        path: PathBuf,
+        counters: Counters,
+        observers: Observers,
+    ) -> CommitThread {
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+        CommitThread {
+            connection: Some(connection),
+            path,
+            counters,
+            observers,
+            log_wait: None,
+            directories: KnownDirectories::default(),
+            doubtful: None,
+            tried: None,
+        }
+    }
+
     /// Makes all changes, and says of each what became of it.
     fn make(&mut self, changes: &[&CausedChange]) -> Vec<Result<ChangeReport, ChangeError>> {
         let is_open = self.connection.is_some() && self.doubtful.is_none();
@@ -330,6 +343,8 @@ impl CommitThread {
         let before = |error: rusqlite::Error| Failure::Before(error.into());
         let connection = self.connection.as_ref();
         let connection = connection.ok_or(Failure::Before(ChangeError::Unsettled))?;
+        // Of a transaction that was rolled back, or of one that the opening has made.
+        self.observers.changed.take();
         // Dropped without commit, it rolls back.
         let transaction = connection.unchecked_transaction().map_err(before)?;
         // Given back only after the commit: what a transaction has made may be rolled back.
@@ -361,13 +376,19 @@ impl CommitThread {
             let sequence = self.counters.log_sequence + records.len() as u64;
             schema::set_log_sequence(&transaction, sequence).map_err(before)?;
         }
+        let entries = &self.observers.entries;
+        entries.begin_commit(self.observers.changed.take());
         match transaction.commit() {
-            Ok(()) => {}
+            Ok(()) => entries.end_commit(),
             // The last page, which makes all others count, was not written.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+                entries.end_commit();
                 return Err(before(error));
             }
-            Err(error) => return Err(Failure::AtCommit(error, results, records)),
+            Err(error) => {
+                entries.doubt();
+                return Err(Failure::AtCommit(error, results, records));
+            }
         }
         self.counters
             .ids_reserved
@@ -382,7 +403,7 @@ impl CommitThread {
         let first = self.counters.log_sequence + 1;
         self.counters.log_sequence += records.len() as u64;
         self.wait_for_logs();
-        self.log_wait = self.logs.append(first, records);
+        self.log_wait = self.observers.logs.append(first, records);
     }
 
     /// Waits until the directory logs that keep up have what they were told.
@@ -428,7 +449,7 @@ impl CommitThread {
         self.tried = Some(Instant::now());
         // Closed before the next is opened.
         self.connection = None;
-        match reopen(&self.path) {
+        match reopen(&self.path, &self.observers.changed) {
             Ok((connection, log_sequence)) => {
                 self.connection = Some(connection);
                 let records = self.doubtful.take().unwrap_or_default();
@@ -436,6 +457,7 @@ impl CommitThread {
                 if log_sequence > self.counters.log_sequence {
                     self.tell_logs(&records);
                 }
+                self.observers.entries.trust();
                 tracing::warn!("the namespace takes changes again");
                 true
             }
@@ -473,12 +495,12 @@ fn refuse(changes: &[&CausedChange], why: &ChangeError) -> Vec<Result<ChangeRepo
 }
 
 /// The connection, and the last number of the directory logs.
-fn reopen(path: &Path) -> Result<(Connection, u64), NamespaceError> {
+fn reopen(path: &Path, changed: &ChangedEntries) -> Result<(Connection, u64), NamespaceError> {
     let fail = |source| NamespaceError::Database {
         path: path.to_owned(),
         source,
     };
-    let connection = open_writer(path).map_err(fail)?;
+    let connection = open_writer(path, changed).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     let identity = schema::prepare(&connection, path)?;
     let transaction = connection.unchecked_transaction().map_err(fail)?;

@@ -7,6 +7,7 @@
 use super::body::BodyLength;
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use memchr::{memchr3_iter, memmem};
 use std::mem::MaybeUninit;
 
 /// Headers that a head may have whatever the limits say: the parser's table is of this size.
@@ -78,10 +79,7 @@ pub(super) enum ResponseLength {
 /// empty line.
 pub(super) fn head_end(bytes: &[u8], searched: usize) -> Option<usize> {
     let from = searched.saturating_sub(3);
-    bytes[from..]
-        .windows(4)
-        .position(|four| four == b"\r\n\r\n")
-        .map(|at| from + at + 4)
+    memmem::find(&bytes[from..], b"\r\n\r\n").map(|at| from + at + 4)
 }
 
 /// Empty lines before a request line, which RFC 9112 §2.2 lets a server skip.
@@ -181,30 +179,34 @@ pub(super) enum LineEnd {
 /// §2.2, §5.2). Looks from `from` on, so that a head that comes in pieces is refused at its first wrong
 /// byte.
 pub(super) fn check_lines(head: &[u8], from: usize, ends: LineEnd) -> Result<(), HeadRejection> {
-    let mut before = match from {
-        0 => 0,
-        from => head[from - 1],
-    };
-    for (index, &byte) in head.iter().enumerate().skip(from) {
-        match byte {
-            b'\n' if before != b'\r' && ends == LineEnd::Crlf => {
+    if from == 0 && head.first().copied().is_some_and(is_blank) {
+        return Err(HeadRejection::bad("the head begins with white space"));
+    }
+    // Of the byte before, what may follow it is looked at.
+    let begin = from.saturating_sub(1);
+    for at in memchr3_iter(b'\n', b'\r', 0, &head[begin..]) {
+        let at = begin + at;
+        let is_after_cr = at > 0 && head[at - 1] == b'\r';
+        let next = head.get(at + 1).copied();
+        match head[at] {
+            0 => return Err(HeadRejection::bad("the head holds a NUL")),
+            b'\n' if !is_after_cr && ends == LineEnd::Crlf => {
                 return Err(HeadRejection::bad("a line ends with LF instead of CRLF"));
             }
-            b' ' | b'\t' if before == b'\n' => {
+            b'\n' if next.is_some_and(is_blank) => {
                 return Err(HeadRejection::bad("a header is folded over several lines"));
             }
-            b' ' | b'\t' if index == 0 => {
-                return Err(HeadRejection::bad("the head begins with white space"));
-            }
-            0 => return Err(HeadRejection::bad("the head holds a NUL")),
-            _ if before == b'\r' && byte != b'\n' => {
+            b'\r' if next.is_some_and(|next| next != b'\n') => {
                 return Err(HeadRejection::bad("a CR stands without LF"));
             }
             _ => {}
         }
-        before = byte;
     }
     Ok(())
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
 }
 
 fn refuse_syntax(why: httparse::Error) -> HeadRejection {

@@ -151,7 +151,7 @@ impl Connection {
             ConnectionPhase::Serving(_) | ConnectionPhase::Broken => return Ok(None),
         }
         if self.wire.unread().is_empty() {
-            self.wire.shrink();
+            self.wire.tidy();
             match timeout(self.limits.idle_timeout, self.wire.fill()).await {
                 Ok(Ok(count)) if count > 0 => {}
                 Ok(Ok(_)) | Ok(Err(_)) | Err(_) => {

@@ -15,6 +15,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 /// Bytes of buffer that a connection keeps while it waits for work.
 pub(super) const BUFFER_BYTES: usize = 4 << 10;
 
+/// Bytes of a full record of TLS.
+const TLS_RECORD_BYTES: usize = 16 << 10;
+
 /// Head and body together below this are copied into one write.
 const ONE_WRITE_BYTES_MAX: usize = 64 << 10;
 
@@ -69,10 +72,16 @@ impl Wire {
         self.buffer.advance(count);
     }
 
-    /// Gives memory back that a large head took. For moments without work.
-    pub(super) fn shrink(&mut self) {
-        if self.buffer.is_empty() && self.buffer.capacity() > BUFFER_BYTES {
+    /// Gives memory back that a large head took, and makes room for a whole usual head where others were. For moments without
+    /// work.
+    pub(super) fn tidy(&mut self) {
+        if !self.buffer.is_empty() {
+            return;
+        }
+        if self.buffer.capacity() > BUFFER_BYTES {
             self.buffer = BytesMut::with_capacity(BUFFER_BYTES);
+        } else {
+            self.buffer.reserve(BUFFER_BYTES);
         }
     }
 
@@ -135,16 +144,45 @@ impl Wire {
     /// Writes everything. `stall_timeout` bounds each wait for the other end to take something.
     pub(super) async fn write_all(
         &mut self,
-        mut bytes: &[u8],
+        bytes: &[u8],
         stall_timeout: Duration,
     ) -> io::Result<()> {
-        while !bytes.is_empty() {
+        self.write_watched(bytes, stall_timeout, |_| ()).await
+    }
+
+    /// The same; `on_written` hears how many bytes were written so far.
+    pub(super) async fn write_watched(
+        &mut self,
+        bytes: &[u8],
+        stall_timeout: Duration,
+        on_written: impl Fn(usize),
+    ) -> io::Result<()> {
+        let is_held = bytes.len() > TLS_RECORD_BYTES && self.stream.is_tls();
+        if is_held {
+            self.stream.hold_together(true);
+        }
+        let written = self.write_steps(bytes, stall_timeout, on_written).await;
+        if is_held {
+            self.stream.hold_together(false);
+        }
+        written
+    }
+
+    async fn write_steps(
+        &mut self,
+        bytes: &[u8],
+        stall_timeout: Duration,
+        on_written: impl Fn(usize),
+    ) -> io::Result<()> {
+        let mut written = 0;
+        while written < bytes.len() {
             let begun = Instant::now();
-            match within(stall_timeout, self.stream.write(bytes)).await? {
+            match within(stall_timeout, self.stream.write(&bytes[written..])).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 count => {
                     self.pace.step(begun.elapsed(), count as u64)?;
-                    bytes = &bytes[count..];
+                    written += count;
+                    on_written(written);
                 }
             }
         }

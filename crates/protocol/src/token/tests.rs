@@ -177,7 +177,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(future)
 }
 
-fn verify(token: &str) -> Result<Identity, TokenError> {
+fn verify(token: &str) -> Result<Arc<Identity>, TokenError> {
     run(verifier(&Web::with_remote()).verify(token, NOW))
 }
 
@@ -317,7 +317,8 @@ fn an_issuer_makes_members_of_the_vos_that_the_site_lists_for_it_and_of_no_other
         run(verifier.verify(&token, NOW)).expect("accepted")
     };
     let vo_by = |vos: IssuerVos, groups: Value| vo_by_scope(vos, groups, "storage.read:/");
-    let named = |vos: IssuerVos, groups: Value| vo_by(vos, groups).vo.map(|vo| vo.to_string());
+    let named =
+        |vos: IssuerVos, groups: Value| vo_by(vos, groups).vo.as_ref().map(ToString::to_string);
     let one = || IssuerVos::One(VoName::new("cms"));
     let listed = || IssuerVos::Listed(vec![VoName::new("cms"), VoName::new("atlas")]);
     let cms = Some("cms".to_owned());
@@ -327,7 +328,7 @@ fn an_issuer_makes_members_of_the_vos_that_the_site_lists_for_it_and_of_no_other
     for strangers in [json!(["/lhcb"]), json!(["/cmsx"]), json!(["/"]), json!([])] {
         assert_eq!(named(listed(), strangers), None);
     }
-    let by_groups = |groups: Value| vo_by_scope(listed(), groups, "openid").groups;
+    let by_groups = |groups: Value| vo_by_scope(listed(), groups, "openid").groups.clone();
     assert_eq!(
         by_groups(json!(["/lhcb/x", "/cms/prod", "/cmsx"])),
         ["/cms/prod"]

@@ -7,7 +7,7 @@ use crate::identity::{Identity, Method};
 use crate::vo;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use openssl::sha::sha256;
+use openssl::sha::Sha256;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use penstock_model::{CredentialId, NamespacePath, Right, Timestamp, UserName, VoName};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -132,7 +132,7 @@ struct Inner {
 
 /// A token that was believed.
 struct VerifiedToken {
-    identity: Identity,
+    identity: Arc<Identity>,
     /// When it is looked at again, with the keys that count then.
     until: Timestamp,
 }
@@ -213,22 +213,25 @@ impl Verifier {
     }
 
     /// Who bears this token, or why it is not accepted.
-    pub async fn verify(&self, token: &str, now: Timestamp) -> Result<Identity, TokenError> {
+    pub async fn verify(&self, token: &str, now: Timestamp) -> Result<Arc<Identity>, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::TooLong);
         }
-        let name = sha256(token.as_bytes());
+        // Not `openssl::sha::sha256`, which looks for an implementation each time.
+        let mut name = Sha256::new();
+        name.update(token.as_bytes());
+        let name = name.finish();
         if let Some(known) = self.remembered().get(&name) {
             match &known.identity {
                 identity if now >= identity.expires => {
                     return Err(expired(&identity.scope, identity.expires));
                 }
-                identity if now < known.until => return Ok(identity.clone()),
+                identity if now < known.until => return Ok(Arc::clone(identity)),
                 _ => {}
             }
         }
         let trust = self.trust();
-        let identity = self.verify_unknown(&trust, token, now).await?;
+        let identity = Arc::new(self.verify_unknown(&trust, token, now).await?);
         let mut remembered = self.remembered();
         // A reload while we were waiting for keys has emptied the memory for good reason.
         if Arc::ptr_eq(&trust, &self.trust()) {
@@ -239,7 +242,7 @@ impl Verifier {
                 remembered.clear();
             }
             let until = (now + REMEMBERED_FOR).min(identity.expires);
-            let identity = identity.clone();
+            let identity = Arc::clone(&identity);
             remembered.insert(name, VerifiedToken { identity, until });
         }
         Ok(identity)

@@ -18,6 +18,7 @@ use penstock_protocol::http1::server::Request;
 use penstock_protocol::identity::{self, Identity};
 use penstock_protocol::token::{ADMIN_SCOPE, TokenError};
 use penstock_protocol::tpc::{request_id, scitag};
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 impl Door {
@@ -172,7 +173,7 @@ impl Door {
         operation: &PathOperation,
         path: &NamespacePath,
     ) -> Decision<Verdict, AuthorizationReason> {
-        let identity = caller.identity.as_ref();
+        let identity = caller.identity();
         let who = identity.map(|identity| (identity, &caller.attenuation));
         self.storage.settings().judge().decide(who, operation, path)
     }
@@ -184,7 +185,7 @@ pub(super) fn challenge_of(headers: &HeaderMap) -> Option<String> {
 }
 
 /// The bearer token of a request: from its header, or from the query `authz=` as XRootD clients send it.
-fn bearer(request: &Request) -> Result<Option<String>, Problem> {
+fn bearer(request: &Request) -> Result<Option<Cow<'_, str>>, Problem> {
     let mut values = request.headers.get_all(AUTHORIZATION).iter();
     if let Some(value) = values.next() {
         // davfs2 sends what it was told to add twice with LOCK; the same again means nothing else.
@@ -194,7 +195,7 @@ fn bearer(request: &Request) -> Result<Option<String>, Problem> {
         }
         let token = value.to_str().ok().and_then(strip_scheme);
         return match token {
-            Some(token) => Ok(Some(token.to_owned())),
+            Some(token) => Ok(Some(Cow::Borrowed(token))),
             None => Err(Problem::new(
                 ProblemCode::TokenInvalid,
                 "only 'Authorization: Bearer' is accepted here",
@@ -217,8 +218,10 @@ fn bearer(request: &Request) -> Result<Option<String>, Problem> {
                 "'authz' in the query is not UTF-8",
             )
         })?;
-    let token = strip_scheme(&decoded).unwrap_or(&decoded);
-    Ok(Some(token.to_owned()))
+    Ok(Some(match strip_scheme(&decoded) {
+        Some(token) => Cow::Owned(token.to_owned()),
+        None => decoded,
+    }))
 }
 
 /// What follows `Bearer ` (RFC 9110 §11.1: the scheme in any case).

@@ -12,19 +12,20 @@ use penstock_protocol::macaroon::Caveat;
 use penstock_protocol::monitoring::{Viewer, ViewerCredential};
 use penstock_protocol::x509::{CertificateError, CertificateHolder};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Who is at the other end of a connection.
 pub(super) struct Client {
     certificate: Certificate,
     /// Who has sent the request that is being answered, by whatever credential; `None` until that is known.
-    asks: Mutex<Option<Identity>>,
+    asks: Mutex<Option<Arc<Identity>>>,
 }
 
 /// What the certificate of a connection says.
 enum Certificate {
     /// There is none, or the door has no TLS.
     Absent,
-    Known(Identity),
+    Known(Arc<Identity>),
     /// It is not believed, for this reason.
     Doubtful(String),
 }
@@ -67,11 +68,11 @@ impl Client {
     }
 
     /// Who has sent the request that is being answered, if that is known.
-    pub(super) fn asks(&self) -> Option<Identity> {
+    pub(super) fn asks(&self) -> Option<Arc<Identity>> {
         self.lock_asks().clone()
     }
 
-    pub(super) fn lock_asks(&self) -> MutexGuard<'_, Option<Identity>> {
+    pub(super) fn lock_asks(&self) -> MutexGuard<'_, Option<Arc<Identity>>> {
         self.asks.lock()
     }
 }
@@ -83,7 +84,7 @@ impl Certificate {
         peer: SocketAddr,
     ) -> Certificate {
         match judged {
-            Ok(certified) => Certificate::Known(certified.identity()),
+            Ok(certified) => Certificate::Known(Arc::new(certified.identity())),
             Err(why) => {
                 tracing::warn!(%peer, why = why.for_operators(), "a certificate is not believed");
                 Certificate::Doubtful(why.to_string())
@@ -95,7 +96,7 @@ impl Certificate {
 /// Who sent a request.
 pub(super) struct Caller {
     /// `None`: nobody said who they are.
-    pub(super) identity: Option<Identity>,
+    pub(super) identity: Option<Arc<Identity>>,
     /// The caveats of the macaroon that was shown, and what they leave; none for other credentials.
     pub(super) caveats: Vec<Caveat>,
     pub(super) attenuation: Attenuation,
@@ -115,7 +116,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(identity: Option<Identity>, peer: SocketAddr) -> Caller {
+    pub(super) fn new(identity: Option<Arc<Identity>>, peer: SocketAddr) -> Caller {
         Caller {
             identity,
             caveats: Vec::new(),
@@ -142,7 +143,7 @@ impl Caller {
                 );
                 Some((ProblemCode::CertificateExpired, text))
             }
-            Certificate::Known(identity) => return Caller::new(Some(identity.clone()), peer),
+            Certificate::Known(identity) => return Caller::new(Some(Arc::clone(identity)), peer),
         };
         Caller {
             doubt,
@@ -151,7 +152,7 @@ impl Caller {
     }
 
     pub(super) fn identity(&self) -> Option<&Identity> {
-        self.identity.as_ref()
+        self.identity.as_deref()
     }
 
     /// The same for monitors. A macaroon's caveats are about paths, so it carries none of its user's right to see more.
@@ -159,7 +160,7 @@ impl Caller {
         let credential = match (&self.identity, &self.macaroon) {
             (None, _) => ViewerCredential::Anonymous,
             (Some(identity), Some(_)) => ViewerCredential::Macaroon(identity.user.clone()),
-            (Some(identity), None) => ViewerCredential::Own(identity.clone()),
+            (Some(identity), None) => ViewerCredential::Own(Identity::clone(identity)),
         };
         Viewer {
             peer: Some(self.peer),
@@ -271,7 +272,7 @@ mod tests {
             scope: String::new(),
         };
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        Caller::new(Some(identity), peer)
+        Caller::new(Some(Arc::new(identity)), peer)
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A door that answers while the threads of the real one wait for the disk of the namespace. It looks at nothing there.
 
 use super::answer::{Problem, Response};
+use super::caller::Caller;
 use super::handler_context::{Door, RETRY_AFTER_SECONDS};
 use super::remote_removals::Removals;
 use super::{CountedConnection, DoorConfig};
@@ -8,7 +9,7 @@ use crate::storage::Storage;
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::server::Request;
 use penstock_protocol::listener::Listener;
-use penstock_protocol::monitoring::{Monitor, Viewer, ViewerCredential};
+use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::tls::ServerTls;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -107,11 +108,8 @@ impl Door {
         path: &NamespacePath,
         peer: SocketAddr,
     ) -> Result<Response, Problem> {
-        let viewer = Viewer {
-            peer: Some(peer),
-            credential: ViewerCredential::Anonymous,
-        };
-        if let Some(told) = self.tell_monitor(request, path, viewer).await? {
+        let nobody = Caller::new(None, peer);
+        if let Some(told) = self.tell_monitor(request, path, &nobody).await? {
             return Ok(told);
         }
         let text = "the disk of the namespace does not answer, so nothing can be read or stored; try again in a while";

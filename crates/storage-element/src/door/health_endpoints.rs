@@ -2,18 +2,19 @@
 //! `/.penstock/health/ready`; and the same without `/.penstock`, whatever users left there.
 
 use super::answer::{Problem, Response};
+use super::caller::Caller;
 use super::handler_context::Door;
 use super::reserved;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_model::{NamespacePath, ProblemCode};
 use penstock_protocol::http1::server::Request;
-use penstock_protocol::monitoring::{Question, Viewer};
+use penstock_protocol::monitoring::Question;
 use std::sync::Arc;
 
 /// What a reserved path asks, whether or not a monitor is there to answer.
 pub(super) fn reserved_question(path: &NamespacePath) -> Option<Question> {
-    Question::at(&format!("/{}", reserved::rest_of(path)?.join("/")))
+    Question::of(reserved::rest_of(path)?)
 }
 
 impl Door {
@@ -22,7 +23,7 @@ impl Door {
         &self,
         request: &Request,
         path: &NamespacePath,
-        viewer: Viewer,
+        caller: &Caller,
     ) -> Result<Option<Response>, Problem> {
         let Some(monitor) = &self.monitor else {
             return Ok(None);
@@ -34,12 +35,12 @@ impl Door {
                 return Err(Problem::method_of(reserved::READ_ONLY, text));
             }
             Some(question) => question,
-            None => match Question::at(&path.to_string()).filter(|_| reads) {
+            None => match Question::of(path.names()).filter(|_| reads) {
                 Some(question) => question,
                 None => return Ok(None),
             },
         };
-        let monitor = Arc::clone(monitor);
+        let (monitor, viewer) = (Arc::clone(monitor), caller.viewer());
         let told = tokio::task::spawn_blocking(move || monitor.answer(question, &viewer)).await;
         let told = told.map_err(|why| {
             let text = format!("the answer could not be made: {why}");

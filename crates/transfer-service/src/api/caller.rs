@@ -280,6 +280,7 @@ impl ApiConfig {
             .verifier
             .verify(token, penstock_clock::wall_clock())
             .await;
+        let verified = verified.map(|identity| Identity::clone(&identity));
         verified.map_err(|error| {
             tracing::warn!(%error, "a token was refused");
             ApiError::new(error.code(), error.to_string())

@@ -1265,7 +1265,7 @@ fn requests_that_are_not_over_make_no_place_and_those_of_readers_are_not_counted
 
 #[test]
 fn files_below_a_path_that_is_too_long_hide_no_others_from_the_tape_system() {
-    let lab = Lab::new();
+    let mut lab = Lab::new();
     for number in 0..5 {
         let file = lab.write_precious(&format!("/q/{number}"));
         lab.archive(file);
@@ -1305,6 +1305,8 @@ fn files_below_a_path_that_is_too_long_hide_no_others_from_the_tape_system() {
         "q".repeat(room)
     );
     assert_eq!(other.execute(&moved, []).expect("moved"), 1);
+    drop(other);
+    lab.restart();
     let evictable = lab.namespace().evictable_files(&p1(), EntryId(0), NOW, 3);
     assert_eq!(evictable.expect("readable").len(), 3);
     let waiting = lab.namespace().precious_files(EntryId(0), 10);

@@ -126,7 +126,7 @@ impl IdleConnections {
         if !wire.unread().is_empty() || self.idle_per_host == 0 {
             return;
         }
-        wire.shrink();
+        wire.tidy();
         let mut kept = self.lock();
         if kept.total >= IDLE_TOTAL_MAX {
             return;

@@ -11,14 +11,17 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 /// An unread request body up to this size is read and thrown away, so that the connection can go on.
 const DRAIN_BYTES_MAX: u64 = 64 << 10;
-/// Files up to this size leave in one write with their head.
+/// Files up to this size leave in one write with their head. Beyond, the kernel moves the bytes itself.
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
+/// The same over TLS, where a larger file is read in blocks of this size.
+const SMALL_FILE_TLS_BYTES_MAX: u64 = stream::TLS_BLOCK_BYTES as u64;
 
 /// How an answer's body is announced.
 #[derive(Clone, Copy)]
@@ -100,7 +103,7 @@ impl Connection {
         let started = Instant::now();
         if serving.head_only || bodyless(status) {
             self.wire.write_all(&head, stall).await?;
-        } else if length <= SMALL_FILE_BYTES_MAX {
+        } else if length <= self.small_file_bytes_max() {
             let mut out = head;
             let body = out.len();
             out.resize(body + length as usize, 0);
@@ -112,9 +115,13 @@ impl Connection {
                 }
             };
             sent.read_time = started.elapsed();
-            self.wire.write_all(&out, stall).await?;
+            let moved = AtomicUsize::new(0);
+            let on_written = |written: usize| {
+                let of_body = written.saturating_sub(body);
+                on_moved((of_body - moved.swap(of_body, Ordering::Relaxed)) as u64);
+            };
+            self.wire.write_watched(&out, stall, on_written).await?;
             sent.bytes = length;
-            on_moved(length);
             sent.network_time = started.elapsed() - sent.read_time;
         } else {
             self.wire.write_all(&head, stall).await?;
@@ -183,6 +190,13 @@ impl Connection {
         matches!(self.state, ConnectionPhase::Serving(serving) if serving.answer == ReplyProgress::Outstanding)
     }
 
+    fn small_file_bytes_max(&self) -> u64 {
+        match self.is_tls() {
+            true => SMALL_FILE_TLS_BYTES_MAX,
+            false => SMALL_FILE_BYTES_MAX,
+        }
+    }
+
     fn streaming(&self) -> io::Result<CurrentRequest> {
         match self.state {
             ConnectionPhase::Serving(serving) if serving.answer == ReplyProgress::Streaming => {
@@ -225,7 +239,7 @@ impl Connection {
             drainable && !serving.awaits_continue && !asked_to_close && !until_close;
 
         let room = match announce {
-            Announce::Length(length) if length <= SMALL_FILE_BYTES_MAX => length as usize,
+            Announce::Length(length) if length <= self.small_file_bytes_max() => length as usize,
             Announce::Length(_) | Announce::Chunks => 0,
         };
         let mut out = Vec::with_capacity(512 + room);
