@@ -88,6 +88,12 @@ def test_a_file_is_staged_copied_and_let_go(grid, tape, place):
         return sum(host["staging"] for host in hosts.values())
 
     eventually("it is counted", lambda: staging() == 1)
+    ends = (f"https://{TAPE_HOST}", grid.there.storage_id)
+    links = lambda: grid.service.overview()["links"]
+    of_link = lambda: [link["staging"] for link in links() if (link["source"], link["destination"]) == ends]
+    eventually("on its link, too", lambda: of_link() == [1])
+    told = grid.service.ask("GET", f"/fts3/ftsmon/linkinfo?source_se={ends[0]}&dest_se={ends[1]}").json()
+    assert (told["staging"], told["queued"], told["active"]) == (1, 0, 0), told
     tape.holds.clear()
     seen = grid.service.wait_finished(job)
     assert grid.there_door.get(f"{place}/f") == DATA

@@ -15,9 +15,10 @@ use super::{Action, Effects, Engine, Now, TapeCall, TapeErrand, TapeOutcome, Tap
 use agenda::{Agenda, Due};
 use archiving::ArchiveGroup;
 use leaving::{Farewell, LeavingKey, Leavings};
+use penstock_decide::scheduler::LinkNumber;
 use penstock_model::tape::GFAL_FILES_MAX;
 use penstock_model::{
-    Access, Failure, Side, StageRequestId, StorageId, TapeWait, Timestamp, TransferEvent,
+    Access, Failure, LinkId, Side, StageRequestId, StorageId, TapeWait, Timestamp, TransferEvent,
     TransferId, TransferRequest, TransferState, WaitReason,
 };
 use recalling::{Request, StageGroup};
@@ -56,8 +57,8 @@ pub(super) struct TapeTransfers {
     blocked: BTreeMap<Arc<str>, BTreeSet<Due>>,
     /// Of requests and calls.
     number_next: u64,
-    /// Transfers that wait for their files to come from tape.
-    staging: u64,
+    /// Transfers that wait for their files to come from tape, by their links.
+    staging: BTreeMap<LinkNumber, u64>,
     /// Transfers that wait for their files to be on tape.
     archiving: u64,
 }
@@ -187,12 +188,28 @@ impl TapeTransfers {
         }
         Some(flight.about)
     }
+
+    /// One transfer of this link waits no more for its file to come from tape.
+    fn end_staging(&mut self, link: LinkNumber) {
+        if let Some(transfers) = self.staging.get_mut(&link) {
+            *transfers = transfers.saturating_sub(1);
+            if *transfers == 0 {
+                self.staging.remove(&link);
+            }
+        }
+    }
 }
 
 impl Engine {
     /// Transfers whose files are to come from tape.
     pub fn staging(&self) -> u64 {
-        self.tape.staging
+        self.tape.staging.values().sum()
+    }
+
+    /// Links with such transfers, and how many.
+    pub fn staging_links(&self) -> impl Iterator<Item = (&LinkId, u64)> + '_ {
+        let links = self.tape.staging.iter();
+        links.map(|(link, transfers)| (self.scheduler.link(*link), *transfers))
     }
 
     /// Transfers whose files are to be on tape.
@@ -281,7 +298,7 @@ impl Engine {
         let Some(entry) = self.transfers.get(&transfer) else {
             return;
         };
-        let after = entry.state().clone();
+        let (after, link) = (entry.state().clone(), entry.link);
         let has_to_do = |state: &TransferState| match state {
             TransferState::NotUsed
             | TransferState::Failed { .. }
@@ -307,7 +324,7 @@ impl Engine {
             )
         };
         if is_staging(before) && !is_staging(&after) {
-            self.tape.staging = self.tape.staging.saturating_sub(1);
+            self.tape.end_staging(link);
             self.tape.agenda.drop(&Due::Deadline(transfer));
             self.stop_watching(transfer);
         }
@@ -323,7 +340,7 @@ impl Engine {
             | TransferState::Canceled { .. } => {}
         }
         if is_staging(&after) && !is_staging(before) {
-            self.tape.staging += 1;
+            *self.tape.staging.entry(link).or_insert(0) += 1;
             self.expect_from_tape(transfer, &after);
             // What a restart found is watched when all of it is known.
             if event.is_some() {

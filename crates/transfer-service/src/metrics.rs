@@ -223,6 +223,7 @@ impl TransferMetrics {
                 other.active += u64::from(link.active);
                 other.limit += u64::from(link.limit);
                 other.queued += link.queued;
+                other.staging += link.staging;
             }
         }
         let counted = other.finished + other.failed_attempts + other.moved_bytes;
@@ -239,6 +240,7 @@ struct LinkSum {
     active: u64,
     limit: u64,
     queued: u64,
+    staging: u64,
     finished: u64,
     failed_attempts: u64,
     moved_bytes: u64,
@@ -249,6 +251,7 @@ impl LinkSum {
         self.active += u64::from(link.active);
         self.limit += u64::from(link.limit);
         self.queued += link.queued;
+        self.staging += link.staging;
         self.finished += link.finished;
         self.failed_attempts += link.failed_attempts;
         self.moved_bytes += link.moved_bytes;
@@ -308,6 +311,7 @@ fn write_links(page: &mut Page, rows: &[LinkSum]) {
     for row in rows {
         row.show(&mut family, Some(("state", "submitted")), row.queued);
         row.show(&mut family, Some(("state", "active")), row.active);
+        row.show(&mut family, Some(("state", "staging")), row.staging);
     }
     let mut family = page.gauge(
         "penstock_link_active_max",
@@ -351,6 +355,7 @@ mod tests {
             streams: None,
             seen: TuningSeen::default(),
             queued: 3,
+            staging: 4,
             rate_bytes_per_second: 0,
             moved_bytes: 5,
             finished: 7,

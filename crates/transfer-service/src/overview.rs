@@ -112,6 +112,9 @@ pub struct LinkRow {
     /// What it is seen to do, by which that is decided.
     pub seen: TuningSeen,
     pub queued: u64,
+    /// Whose files are to come from tape.
+    #[serde(default)]
+    pub staging: u64,
     pub rate_bytes_per_second: u64,
     /// Counted as the totals are, like the three below.
     pub moved_bytes: u64,
@@ -367,6 +370,7 @@ impl Meters {
         let mut samples = Vec::new();
         let mut waiting: BTreeMap<&'static str, (String, u64)> = BTreeMap::new();
         let held: BTreeMap<&LinkId, u64> = engine.links_held_by_bans().collect();
+        let staging: BTreeMap<&LinkId, u64> = engine.staging_links().collect();
         for view in engine.links() {
             let meter = self.links.entry(view.link.clone()).or_default();
             let moved = std::mem::take(&mut meter.settled);
@@ -401,7 +405,9 @@ impl Meters {
             overview.totals.failed_attempts += meter.failed_attempts;
             overview.totals.moved_bytes += meter.moved_total;
             overview.totals.rate_bytes_per_second += meter.rate;
-            overview.links.push(link_row(engine, &view, meter, at));
+            let staging = staging.get(&view.link).copied().unwrap_or(0);
+            let row = link_row(engine, (&view, staging), meter, at);
+            overview.links.push(row);
         }
         for (reason, text, count) in waiting_outside_links(engine) {
             overview.totals.submitted += count;
@@ -451,7 +457,12 @@ fn waiting_outside_links(
     waiting.into_iter().filter(|(_, _, count)| *count > 0)
 }
 
-fn link_row(engine: &Engine, view: &LinkView, meter: &LinkMeter, at: Timestamp) -> LinkRow {
+fn link_row(
+    engine: &Engine,
+    (view, staging): (&LinkView, u64),
+    meter: &LinkMeter,
+    at: Timestamp,
+) -> LinkRow {
     let tuned = engine.tuning(&view.link);
     let decision = tuned.and_then(LinkTuning::last);
     let because = view.because.as_ref();
@@ -466,6 +477,7 @@ fn link_row(engine: &Engine, view: &LinkView, meter: &LinkMeter, at: Timestamp) 
         streams: tuned.and_then(LinkTuning::streams),
         seen: tuned.map(LinkTuning::seen).copied().unwrap_or_default(),
         queued: view.queued,
+        staging,
         rate_bytes_per_second: meter.rate,
         moved_bytes: meter.moved_total,
         finished: meter.finished,

@@ -312,6 +312,16 @@ impl World {
         self.library.first_call().expect("one")
     }
 
+    /// Which links have files that are to come from tape, and how many.
+    fn staging(&self) -> Vec<String> {
+        let links = self.engine.staging_links();
+        let told = links.map(|(link, files)| {
+            let (source, destination) = (&link.source, &link.destination);
+            format!("{source} -> {destination}: {files}")
+        });
+        told.collect()
+    }
+
     fn staging_job(&mut self, files: u8) -> NewJob {
         self.jobs += 1;
         let mut job = new_job(JobKind::Independent, self.jobs, files, 0, 0);
@@ -352,6 +362,7 @@ fn files_are_asked_for_together_copied_when_on_disk_and_let_go_after_that() {
     let job = world.staging_job(2);
     let job = world.submit_job(job);
     assert_eq!(states(&world, job), ["STAGING", "STAGING"]);
+    assert_eq!(world.staging(), ["https://s0 -> https://d0: 2"]);
     assert_eq!(
         world.told_why(1),
         "a request to the tape system of https://s0 for 2 files is being prepared"
@@ -361,6 +372,7 @@ fn files_are_asked_for_together_copied_when_on_disk_and_let_go_after_that() {
     let call = world.one_call();
     world.answer_well(call);
     assert_eq!(states(&world, job), ["STARTED", "STARTED"]);
+    assert_eq!(world.staging(), ["https://s0 -> https://d0: 2"]);
     assert!(world.agents.is_empty() && world.engine.agents().active == Slots(0));
     world.sleep(1);
     assert_eq!(
@@ -371,6 +383,7 @@ fn files_are_asked_for_together_copied_when_on_disk_and_let_go_after_that() {
     world.sleep(1);
     world.serve();
     assert_eq!(states(&world, job), ["ACTIVE", "ACTIVE"]);
+    assert_eq!((world.staging().len(), world.engine.staging()), (0, 0));
     assert_eq!(world.library.take_log(), ["look r1"]);
     land(&mut world);
     land(&mut world);

@@ -704,6 +704,19 @@ fn properties_go_where_their_file_goes() {
 }
 
 #[test]
+fn a_file_below_as_many_missing_directories_as_a_path_can_name_is_made_soon() {
+    let lab = Lab::new();
+    let deep = "/a".repeat(1_999);
+    let begun = Instant::now();
+    lab.make(Change::Publish(lab.new_file(&deep, 1)))
+        .expect("published");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    let found = lab.namespace().lookup(&path(&deep)).expect("readable");
+    assert!(found.is_some_and(|found| !found.is_directory()));
+}
+
+#[test]
 fn properties_are_changed_as_a_whole_and_within_bounds() {
     let lab = Lab::new();
     lab.write("/f");

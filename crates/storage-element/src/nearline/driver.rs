@@ -52,6 +52,8 @@ const JOURNAL_RECORDS_MAX: usize = 20_000;
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 /// Between two looks whether a forecast is due of when files will be on disk.
 const FORECAST_INTERVAL: Duration = Duration::from_secs(1);
+/// How long after a file has come to tape its pool is looked at, whether copies that may go have to.
+const ROOM_DELAY: Duration = Duration::from_secs(1);
 /// How long pins and requests that are over are removed at once; the rest waits for the next upkeep.
 const PRUNE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Messages that are taken as one.
@@ -74,6 +76,8 @@ pub(super) struct Driver<S: TapeSystem> {
     comparisons: Comparisons,
     retries: Retries,
     set_aside: SetAside,
+    /// When room is made next because copies may go that could not before; `None`: with the next upkeep.
+    room_due: Option<Instant>,
     journal_records: usize,
     /// Where forecasts that were made on other threads come; at most one is being made.
     forecasts: Forecasts,
@@ -106,6 +110,7 @@ impl<S: TapeSystem> Driver<S> {
             comparisons: Comparisons::default(),
             retries,
             set_aside: SetAside::default(),
+            room_due: None,
             journal_records,
             forecasts: Forecasts::default(),
             is_starting: true,
@@ -158,6 +163,10 @@ impl<S: TapeSystem> Driver<S> {
                     self.perform(orders).await;
                 }
                 () = retry => self.ask_again().await,
+                () = until(self.room_due) => {
+                    self.room_due = None;
+                    self.make_room().await;
+                }
                 _ = upkeep.tick() => self.upkeep().await,
                 _ = comparison.tick() => self.compare().await,
                 _ = forecast.tick() => self.forecasts.begin(&self.system),

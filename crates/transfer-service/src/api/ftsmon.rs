@@ -225,6 +225,7 @@ impl Tally {
         let mebibytes = self.moved as f64 / f64::from(1 << 20);
         json!({
             "submitted": self.of("SUBMITTED"),
+            "staging": self.of("STAGING") + self.of("STARTED"),
             "active": self.of("ACTIVE"),
             "finished": finished,
             "failed": failed,
@@ -513,6 +514,7 @@ async fn link_info(
         "active": seen.map_or(0, |row| row.active),
         "max_active": seen.map(|row| row.limit),
         "queued": seen.map_or(0, |row| row.queued),
+        "staging": seen.map_or(0, |row| row.staging),
         "waiting_because": seen.and_then(|row| row.waiting_because.clone()),
         "changes": changes.collect::<Vec<Value>>(),
     }))

@@ -153,8 +153,8 @@ fn link_columns(columns: usize) -> usize {
 fn link_head(columns: usize) -> String {
     let width = link_columns(columns);
     format!(
-        "{:width$} {:>11} {:CURVE_COLUMNS$} {:>9} {:>8}  REASON FOR WAITING",
-        "LINK", "RATE", " LAST 60 S", "RUNNING", "QUEUED"
+        "{:width$} {:>11} {:CURVE_COLUMNS$} {:>9} {:>8} {:>8}  REASON FOR WAITING",
+        "LINK", "RATE", " LAST 60 S", "RUNNING", "QUEUED", "STAGING"
     )
 }
 
@@ -168,11 +168,12 @@ fn link_line(link: &LinkStanding, columns: usize) -> String {
         (None, None) => String::new(),
     };
     format!(
-        "{:width$} {:>11} {curve:CURVE_COLUMNS$} {:>9} {:>8}  {}",
+        "{:width$} {:>11} {curve:CURVE_COLUMNS$} {:>9} {:>8} {:>8}  {}",
         cut(&name, width),
         Rate(link.rate_bytes_per_second).to_string(),
         format!("{}/{}", link.active, link.limit),
         link.queued,
+        link.staging,
         one_line(&why)
     )
 }
@@ -253,6 +254,7 @@ mod tests {
             active: 3,
             limit: 10,
             queued: 7,
+            staging: 12,
             waiting_because: Some("rate limit\x1b[2J".to_owned()),
             last_failure: None,
         };
@@ -320,7 +322,7 @@ mod tests {
             "last 3 s  ▁ █  maximum 8.0 MB/s",
             "se0.cern.ch → root://eos.example.org",
             "1.5 MB/s",
-            "3/10",
+            "     3/10        7       12  rate limit",
             "7  all slots are taken",
             "500 B    1.0 kB   50%     100 B/s        5 s  se1.cern.ch:8443 → se.org",
             "? ",

@@ -54,6 +54,9 @@ struct SeenLink {
     active: u32,
     limit: u32,
     queued: u64,
+    /// An earlier version of the service does not tell it.
+    #[serde(default)]
+    staging: u64,
     rate_bytes_per_second: u64,
     waiting_because: Option<String>,
     last_failure: Option<String>,
@@ -125,6 +128,8 @@ pub struct LinkStanding {
     pub active: u32,
     pub limit: u32,
     pub queued: u64,
+    /// Whose files are to come from tape.
+    pub staging: u64,
     pub waiting_because: Option<String>,
     pub last_failure: Option<String>,
 }
@@ -164,6 +169,7 @@ impl Standing {
                 active: link.active,
                 limit: link.limit,
                 queued: link.queued,
+                staging: link.staging,
                 waiting_because: link.waiting_because,
                 last_failure: link.last_failure,
             }
@@ -171,7 +177,10 @@ impl Standing {
         let mut links: Vec<LinkStanding> = seen.links.into_iter().map(link).collect();
         let name = |link: &LinkStanding| (link.source.clone(), link.destination.clone());
         links.sort_by(|one, other| {
-            let busy = |link: &LinkStanding| (link.rate_bytes_per_second, link.active, link.queued);
+            let busy = |link: &LinkStanding| {
+                let waiting = (link.queued, link.staging);
+                (link.rate_bytes_per_second, link.active, waiting)
+            };
             busy(other)
                 .cmp(&busy(one))
                 .then_with(|| name(one).cmp(&name(other)))
@@ -249,15 +258,16 @@ mod tests {
 
     fn seen(at: i64, moved: u64) -> Seen {
         let link = |host: &str, rate: u64, queued: u64| {
+            let staging = if host == "b" { 2 } else { 0 };
             json!({"source": format!("https://{host}"), "destination": "https://z", "active": 1, "limit": 5,
-                   "queued": queued, "rate_bytes_per_second": rate, "waiting_because": null, "last_failure": null})
+                   "queued": queued, "staging": staging, "rate_bytes_per_second": rate, "waiting_because": null, "last_failure": null})
         };
         let value = json!({
             "at": at, "site": "here", "counted_since": 1,
             "totals": {"submitted": 3, "active": 1, "finished": 2, "failed": 0, "canceled": 0,
                        "moved_bytes": 10, "rate_bytes_per_second": 7},
             "agents": {"active": 1, "limit": 500},
-            "links": [link("b", 0, 0), link("a", 0, 3), link("c", 7, 0)],
+            "links": [link("d", 0, 0), link("b", 0, 0), link("a", 0, 3), link("c", 7, 0)],
             "waiting": [{"reason": "x", "text": "few", "transfers": 1}, {"reason": "y", "text": "many", "transfers": 2}],
             "active_transfers": [{"transfer": 4, "job": "j", "source": "https://c/f", "destination": "https://z/f",
                                   "moved_bytes": moved, "size_bytes": 1000, "seconds": 10.0}],
@@ -277,7 +287,7 @@ mod tests {
             .iter()
             .map(|link| link.source.as_str())
             .collect();
-        assert_eq!(names, ["https://c", "https://a", "https://b"]);
+        assert_eq!(names, ["https://c", "https://a", "https://b", "https://d"]);
         assert_eq!(first.links[0].rates, [Some(1), None, Some(7)]);
         assert_eq!(first.waiting[0].text, "many");
         let rates = |standing: &Standing| {

@@ -1,7 +1,7 @@
 //! What the tape system has taken becomes what the namespace tells: after a look whether what it took is what was written.
 
-use super::Driver;
 use super::asking::Lookup;
+use super::{Driver, ROOM_DELAY};
 use crate::nearline::put_source::PutSource;
 use crate::nearline::tape_system::TapeSystem;
 use crate::nearline::{COMPARED_PER_POOL, NearlineContext};
@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 
 /// How long the end of the service may be held up by reading one file.
@@ -185,6 +185,8 @@ impl<S: TapeSystem> Driver<S> {
                 self.context.put_faults.forget(file);
                 self.retries.forget(file);
                 self.meter_written(file);
+                let due = Instant::now() + ROOM_DELAY;
+                self.room_due.get_or_insert(due);
             }
             Err(ChangeError::Refused(why @ ChangeRefusal::CopyOfAnother { .. })) => {
                 let what = format!(

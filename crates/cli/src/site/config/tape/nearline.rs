@@ -13,6 +13,11 @@ use penstock_tape::request_engine::TapePolicy;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Between two looks at what only time brings.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(10);
+/// The same where the time of libraries runs fast: what is looked at is on real disks.
+const UPKEEP_INTERVAL_MIN: Duration = Duration::from_millis(250);
+
 impl TapeConfig {
     /// What the storage element is started with; `site_name` is that of the site, and paths are resolved by `resolve`.
     pub fn nearline(&self, site_name: &str, resolve: impl Fn(&Path) -> PathBuf) -> NearlineConfig {
@@ -35,7 +40,7 @@ impl TapeConfig {
             removed_kept: self.keep_removed.0,
             stage_kept: self.keep_requests.0,
             keep_free_permille: u16::from(self.keep_free_percent) * 10,
-            upkeep_interval: Duration::from_secs(10),
+            upkeep_interval: self.upkeep_interval(),
             stages_on_read: self.read == ReadFromTape::Stage,
             buffer_directory: self.buffer.as_deref().map(&resolve),
             has_public_metrics: self.public_metrics,
@@ -44,6 +49,12 @@ impl TapeConfig {
                 .clone()
                 .unwrap_or_else(|| site_name.to_owned()),
         }
+    }
+
+    /// In the time of libraries: where that runs fast, what time alone brings comes as much sooner.
+    fn upkeep_interval(&self) -> Duration {
+        let interval = UPKEEP_INTERVAL / self.time_factor.max(1);
+        interval.max(UPKEEP_INTERVAL_MIN)
     }
 
     fn hsm_program(&self, program: &Path, resolve: impl Fn(&Path) -> PathBuf) -> HsmProgramConfig {
@@ -133,6 +144,7 @@ mod tests {
         };
         assert_eq!(program.commands.program, Path::new("/site/hsm.sh"));
         assert_eq!(program.commands.options["group"], "lhc");
+        assert_eq!(nearline.upkeep_interval, UPKEEP_INTERVAL);
         assert_eq!(nearline.buffer_directory, Some("/site/hsm".into()));
         assert_eq!(
             (nearline.site_name.as_str(), nearline.stages_on_read),
@@ -162,6 +174,7 @@ mod tests {
         let library = &libraries.libraries[0];
         assert_eq!(library.directory, Path::new("/site/tape"));
         assert_eq!(libraries.time_factor, 100);
+        assert_eq!(nearline.upkeep_interval, UPKEEP_INTERVAL_MIN);
         let definition = &library.definition;
         let drives: Vec<_> = definition.drives.keys().map(|drive| &*drive.0).collect();
         assert_eq!(drives, ["library-LTO-8-1", "library-LTO-8-2"]);
