@@ -13,6 +13,7 @@ pub mod fts3_configuration;
 pub mod job_list;
 mod json_interface;
 pub mod local_place;
+pub mod local_source;
 pub mod local_tree;
 mod notes;
 pub mod path_filter;

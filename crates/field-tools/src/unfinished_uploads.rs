@@ -63,9 +63,9 @@ pub struct UnfinishedUpload {
 }
 
 impl UnfinishedUploads {
-    /// Notes in a directory, which is made where it is missing, and from which old ones are removed.
-    pub fn open(directory: PathBuf) -> io::Result<UnfinishedUploads> {
-        Notes::open(directory).map(|notes| UnfinishedUploads { notes })
+    /// Notes below the directory of a user's state. Old ones are removed.
+    pub fn open(state: &Path) -> io::Result<UnfinishedUploads> {
+        Notes::open(state, "uploads").map(|notes| UnfinishedUploads { notes })
     }
 
     /// The upload that this file, as it is now, was begun with. It is at the server of the destination.
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn an_upload_is_found_again_until_its_file_has_changed() {
         let directory = tempfile::tempdir().expect("made");
-        let notes = UnfinishedUploads::open(directory.path().join("a/uploads")).expect("made");
+        let notes = UnfinishedUploads::open(&directory.path().join("a")).expect("made");
         let path = directory.path().join("file");
         fs::write(&path, b"content").expect("written");
         let state = || {
@@ -186,7 +186,7 @@ mod tests {
             .keep(&state(), &destination, &elsewhere)
             .expect("kept");
         assert_eq!(notes.find(&state(), &destination), None);
-        let kept = fs::read_dir(directory.path().join("a/uploads")).expect("there");
+        let kept = fs::read_dir(directory.path().join("a/penstock/uploads")).expect("there");
         for entry in kept {
             let text = fs::read_to_string(entry.expect("an entry").path()).expect("read");
             assert!(!text.contains("secret"), "{text}");

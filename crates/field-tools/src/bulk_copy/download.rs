@@ -3,13 +3,14 @@
 
 use super::blocks::{BLOCK_BYTES, Blocks, OpenedFile};
 use super::part::Part;
-use super::upload::{modified_of, not_computed};
+use super::upload::not_computed;
 use super::{
     Compared, Context, CopyResult, Existing, FileOutcome, keep_or_copy, while_it_advances,
     with_retries,
 };
-use crate::local_place::{LocalPlace, MissingDirectories};
-use crate::remote::{Occupied, Wanted, strong_etag};
+use crate::local_place::{FileVersion, LocalPlace, MissingDirectories, Replaceable};
+use crate::local_source::modified_of;
+use crate::remote::{Wanted, strong_etag};
 use crate::remote_error::RemoteError;
 use crate::unfinished_downloads::Origin;
 use http::StatusCode;
@@ -40,19 +41,20 @@ pub struct Download {
 struct Receiving<'a> {
     context: &'a Context,
     file: &'a Download,
-    occupied: Occupied,
+    replaceable: Replaceable<FileVersion>,
     /// From the first attempt on, unless an attempt has it.
     part: Mutex<Option<Part>>,
     /// Bytes of it that are kept here.
     reached: AtomicU64,
 }
 
-pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcome, RemoteError> {
-    let copy = |occupied| async move {
+pub(super) async fn run(context: Context, file: Download) -> Result<FileOutcome, RemoteError> {
+    let (context, file) = (&context, &file);
+    let copy = |replaceable| async move {
         let receiving = Receiving {
             context,
             file,
-            occupied,
+            replaceable,
             part: Mutex::new(None),
             reached: AtomicU64::new(0),
         };
@@ -67,7 +69,10 @@ pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcom
 }
 
 /// What is here already.
-pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing, RemoteError> {
+pub(super) async fn find(
+    context: &Context,
+    file: &Download,
+) -> Result<Existing<FileVersion>, RemoteError> {
     let checksums = context.options.checksums;
     let path = file.destination.path();
     let here = || RemoteError::local(path);
@@ -77,18 +82,22 @@ pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing,
     if found.is_dir() {
         return Err(here()(io::ErrorKind::IsADirectory.into()));
     }
-    let other = || Existing::Other(path.display().to_string());
+    let other = |version| Existing::Other {
+        name: path.display().to_string(),
+        version,
+    };
     let size = Bytes(found.len());
     if !found.is_file() || file.size.is_some_and(|there| there != size) {
-        return Ok(other());
+        return Ok(other(FileVersion::of(&found)));
     }
     let seen = with_retries(|| context.remote.head_with_checksum(&file.source, checksums)).await?;
     let seen = seen.ok_or_else(|| RemoteError::not_found(file.source.to_string()))?;
     if seen.size.is_some_and(|there| there != size) {
-        return Ok(other());
+        return Ok(other(FileVersion::of(&found)));
     }
     let opened = open_existing(&file.destination).map_err(here())?;
-    let size = Bytes(opened.version.size);
+    let version = opened.version;
+    let size = Bytes(version.size);
     let blocks = Blocks::behind(0, opened, checksums).await.map_err(here())?;
     let copy = blocks.checksums().await.map_err(here())?;
     let compared = Compared {
@@ -98,14 +107,16 @@ pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing,
         copy: &copy,
         copy_modified: modified_of(&found),
     };
-    Ok(match compared.same() {
-        Some(checksum) => Existing::Same(FileOutcome {
-            size,
-            checksum,
-            how: CopyResult::Skipped,
-        }),
-        None => other(),
-    })
+    let Some(checksum) = compared.same() else {
+        return Ok(other(version));
+    };
+    let kept = context.local_copies.keep(&file.destination, &found);
+    kept.map_err(here())?;
+    Ok(Existing::Same(FileOutcome {
+        size,
+        checksum,
+        how: CopyResult::Skipped,
+    }))
 }
 
 fn open_existing(place: &LocalPlace) -> io::Result<OpenedFile> {
@@ -120,9 +131,9 @@ enum Fetched {
     Stale,
 }
 
-/// What an attempt has told the progress.
+/// Bytes that an attempt has told the progress.
 #[derive(Default)]
-struct Counted {
+struct AttemptBytes {
     found: u64,
     moved: u64,
 }
@@ -153,14 +164,14 @@ impl Receiving<'_> {
     async fn fetch_into(&self, part: &mut Part) -> Result<FileOutcome, RemoteError> {
         let (context, file) = (self.context, self.file);
         for _ in 0..2 {
-            let mut counted = Counted::default();
-            let fetched = self.receive(part, &mut counted).await;
+            let mut bytes = AttemptBytes::default();
+            let fetched = self.receive(part, &mut bytes).await;
             if !matches!(fetched, Ok(Fetched::Whole(_))) {
-                context.progress.take_back(counted.moved);
-                context.progress.lose(counted.found);
+                context.progress.take_back(bytes.moved);
+                context.progress.lose(bytes.found);
             }
             if part.can_go_on() {
-                let reached = counted.found + counted.moved;
+                let reached = bytes.found + bytes.moved;
                 self.reached.store(reached, Ordering::Relaxed);
             }
             match fetched? {
@@ -177,7 +188,7 @@ impl Receiving<'_> {
     async fn receive(
         &self,
         part: &mut Part,
-        counted: &mut Counted,
+        bytes: &mut AttemptBytes,
     ) -> Result<Fetched, RemoteError> {
         let (context, file) = (self.context, self.file);
         let checksums = context.options.checksums;
@@ -209,7 +220,7 @@ impl Receiving<'_> {
                 }
                 let read = read_beginning(&part.file, *length, hasher).await;
                 hasher = read.map_err(self.here())?;
-                counted.found = *length;
+                bytes.found = *length;
                 context.progress.found(*length);
             }
             (None, _) => {
@@ -220,7 +231,7 @@ impl Receiving<'_> {
         if let Some(answer) = answer {
             let kept = part.is_kept().then(|| context.progress.keeping());
             let writing = part.file.try_clone().map_err(self.here())?;
-            let written = write_body(context, answer, writing, hasher, &mut counted.moved).await;
+            let written = write_body(context, answer, writing, hasher, &mut bytes.moved).await;
             drop(kept);
             hasher = written.map_err(|why| why.into_error(file.destination.path()))?;
         }
@@ -235,26 +246,27 @@ impl Receiving<'_> {
         if expected != checksum {
             part.discard();
             let name = file.destination.path().display().to_string();
-            return match counted.found {
+            return match bytes.found {
                 0 => Err(RemoteError::differs(&name, &expected, &checksum)),
                 _ => Ok(Fetched::Stale),
             };
         }
-        self.put_in_place(part)?;
+        let size = Bytes(bytes.found + bytes.moved);
+        self.put_in_place(part, size)?;
         Ok(Fetched::Whole(FileOutcome {
-            size: Bytes(counted.found + counted.moved),
+            size,
             checksum,
-            how: CopyResult::behind(counted.found),
+            how: CopyResult::behind(bytes.found),
         }))
     }
 
-    fn put_in_place(&self, part: &mut Part) -> Result<(), RemoteError> {
+    fn put_in_place(&self, part: &mut Part, size: Bytes) -> Result<(), RemoteError> {
         let path = self.file.destination.path();
-        part.put_in_place(self.occupied)
-            .map_err(|why| match why.kind() {
-                io::ErrorKind::AlreadyExists => RemoteError::Exists(path.display().to_string()),
-                _ => self.here()(why),
-            })
+        let put = part.put_in_place(size.0, self.replaceable, &self.context.local_copies);
+        put.map_err(|why| match why.kind() {
+            io::ErrorKind::AlreadyExists => RemoteError::Exists(path.display().to_string()),
+            _ => self.here()(why),
+        })
     }
 }
 
