@@ -4,6 +4,7 @@ and what was cut off goes on.
 
 import hashlib
 import json
+import mmap
 import os
 import re
 import signal
@@ -113,6 +114,74 @@ def test_a_file_that_is_refused_stops_no_other(penstock, grid, place, tmp_path):
     assert grid.here_door.get(f"{place}/f30") == (top / "f30").read_bytes()
     told = penstock("copy", top, url, exit_code=1, json_output=True)
     assert (told["exit_code"], told["report"]["failed_files"], len(told["report"]["failed"])) == (1, 25, 25)
+
+
+# What others do meanwhile
+
+
+def ended(process):
+    """Its exit code, and what it printed."""
+    try:
+        out, err = process.communicate(timeout=120)
+        return process.returncode, (out + err).decode()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_takes_the_place_of_a_file_after_it_was_listed_is_not_copied(begin, penstock, grid, place, tmp_path):
+    names = ["a-large", "dir/inside", "link", "other", "pipe", "plain"]
+    top = make_tree(tmp_path / "tree", names)
+    (top / "a-large").write_bytes(content("large", 8_000_000))
+    secrets = make_tree(tmp_path / "secrets", names)
+    url, before = grid.here_door.url(place), parts_at(grid.here)
+    process = begin("copy", top, url, "--parallel", "1", "--bwlimit", "4M")
+    eventually("the first is on its way", lambda: parts_at(grid.here) - before)
+    for name in ("link", "other", "pipe"):
+        (top / name).unlink()
+    (top / "link").symlink_to(secrets / "link")
+    (secrets / "other").rename(top / "other")
+    os.mkfifo(top / "pipe")
+    (top / "dir").rename(tmp_path / "aside")
+    (top / "dir").symlink_to(secrets / "dir")
+    code, shown = ended(process)
+    assert code == 1 and "4 of 6 files failed" in shown, shown
+    assert "another file has taken its place since it was listed" in shown
+    back = tmp_path / "back"
+    penstock("copy", url, back)
+    assert sorted(files_of(back)) == ["a-large", "plain"]
+
+
+def test_a_file_that_is_changed_in_memory_while_it_is_copied_fails(begin, grid, place, tmp_path):
+    path, url, size = tmp_path / "mapped", grid.here_door.url(f"{place}/mapped"), 12_000_000
+    path.write_bytes(bytes(size))
+    before = parts_at(grid.here)
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as pages:
+        # From then on the pages differ from those on the disk, and further changes of them leave no trace.
+        pages[:] = b"a" * size
+        process = begin("copy", path, url, "--bwlimit", "4M")
+        eventually("it is on its way", lambda: parts_at(grid.here) - before)
+        pages[:] = b"b" * size
+        code, shown = ended(process)
+    assert code == 1 and "the file changed while it was copied" in shown, shown
+    grid.here_door.get(f"{place}/mapped", expect=404)
+
+
+def test_a_local_file_that_is_saved_while_sync_replaces_it_stays(begin, penstock, grid, place, tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    for name in ("f", "g"):
+        grid.here_door.put(f"{place}/{name}", content(name, 8_000_000))
+        (target / name).write_bytes(b"old")
+    process = begin("sync", grid.here_door.url(place), target, "--yes", "--bwlimit", "4M")
+    eventually("both are on their way", lambda: len(leftovers(target)) == 2)
+    (target / "mine").write_bytes(b"new work")
+    (target / "mine").rename(target / "f")
+    code, shown = ended(process)
+    assert code == 1 and "1 of 2 files failed" in shown, shown
+    assert "was changed after it had been compared with the source" in shown
+    assert (target / "f").read_bytes() == b"new work"
+    assert (target / "g").read_bytes() == content("g", 8_000_000) and leftovers(target) == []
 
 
 # Going on

@@ -17,6 +17,7 @@ mod ingest;
 mod jobs;
 mod key;
 mod mv;
+mod own_sources;
 mod progress;
 mod rebuild;
 mod records;

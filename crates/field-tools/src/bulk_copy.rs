@@ -2,11 +2,13 @@
 //!
 //! The checksum of an upload is computed from the bytes as they are read and compared with what the storage
 //! element computed; that of a download from the bytes as they are written. A file that is there already with
-//! the same size and checksum is skipped (where only a weak checksum is told, unless the original is newer), and of a large one what has arrived is kept when the copy ends before its time: an
-//! interrupted copy goes on when it is run again.
+//! the same size and checksum is skipped (where only a weak checksum is told, unless the original is newer), and of a
+//! large one what has arrived is kept when the copy ends before its time: an interrupted copy goes on when it is run
+//! again.
 
 mod blocks;
 mod download;
+mod local_copies;
 mod part;
 mod pieces;
 mod upload;
@@ -14,11 +16,13 @@ mod upload;
 use crate::bandwidth::Bandwidth;
 use crate::checksum_choice::ChecksumChoice;
 use crate::progress::Progress;
-use crate::remote::{Head, Occupied, Remote, Replaceable};
+use crate::remote::{Head, Remote};
 use crate::remote_error::RemoteError;
+use crate::replaceable::Replaceable;
 use crate::unfinished_downloads::UnfinishedDownloads;
 use crate::unfinished_uploads::UnfinishedUploads;
 use http::StatusCode;
+use local_copies::LocalCopies;
 use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, Timestamp};
 use std::collections::BTreeMap;
@@ -171,16 +175,6 @@ enum Existing<V> {
     },
 }
 
-/// What a copy may take the place of.
-#[derive(Debug)]
-enum Target<V> {
-    Nothing,
-    /// What was compared, and nothing else.
-    Compared(V),
-    /// Whatever stands there.
-    Anything,
-}
-
 /// What all files of a copy have in common. Cheap to clone.
 #[derive(Clone)]
 struct Context {
@@ -189,6 +183,7 @@ struct Context {
     progress: Arc<Progress>,
     /// Which servers take uploads in pieces.
     take_pieces: Arc<Mutex<BTreeMap<String, bool>>>,
+    local_copies: Arc<LocalCopies>,
 }
 
 impl Context {
@@ -198,6 +193,7 @@ impl Context {
             options,
             progress: Arc::clone(progress),
             take_pieces: Arc::default(),
+            local_copies: Arc::default(),
         }
     }
 
@@ -223,23 +219,19 @@ pub async fn upload_all(
 ) -> Outcomes {
     let bytes = files.iter().map(|file| file.size.0).sum();
     progress.expect(files.len() as u64, Bytes(bytes));
-    let parallel = options.parallel;
     let context = Context::new(remote, options, progress);
-    each_of(files, parallel, move |file| {
-        let context = context.clone();
-        async move { upload_one(&context, &file).await }
-    })
-    .await
+    with_each(&context, files, upload_one).await
 }
 
-async fn upload_one(context: &Context, file: &Upload) -> Result<FileOutcome, RemoteError> {
-    let copy = |target| async move {
-        let replaceable = &Replaceable::from(target);
-        if let Source::File(path) = &file.source
+async fn upload_one(context: Context, file: Upload) -> Result<FileOutcome, RemoteError> {
+    let (context, file) = (&context, &file);
+    let copy = |replaceable: Replaceable<String>| async move {
+        let replaceable = &replaceable;
+        if let Source::File(source) = &file.source
             && file.size.0 >= KEPT_FROM_BYTES
             && context.takes_pieces(&file.destination).await
         {
-            return pieces::run(context, file, path, replaceable).await;
+            return pieces::run(context, file, source, replaceable).await;
         }
         with_retries(|| upload::write(context, file, replaceable)).await
     };
@@ -256,13 +248,8 @@ pub async fn download_all(
     let sizes = files.iter().filter_map(|file| file.size);
     let bytes = sizes.map(|size| size.0).sum();
     progress.expect(files.len() as u64, Bytes(bytes));
-    let parallel = options.parallel;
     let context = Context::new(remote, options, progress);
-    each_of(files, parallel, move |file| {
-        let context = context.clone();
-        async move { download::run(&context, &file).await }
-    })
-    .await
+    with_each(&context, files, download::run).await
 }
 
 /// What an upload of these files would do.
@@ -272,14 +259,8 @@ pub async fn look_at_uploads(
     options: Options,
     progress: &Arc<Progress>,
 ) -> Vec<Result<Intention, RemoteError>> {
-    let parallel = options.parallel;
-    progress.expect(files.len() as u64, Bytes(0));
-    let context = Context::new(remote, options, progress);
-    each_of(files, parallel, move |file| {
-        let context = context.clone();
-        async move { intention(&context, upload::find(&context, &file)).await }
-    })
-    .await
+    let find = |context: Context, file: Upload| async move { upload::find(&context, &file).await };
+    look_at(&Context::new(remote, options, progress), files, find).await
 }
 
 /// What a download of these files would do.
@@ -289,21 +270,47 @@ pub async fn look_at_downloads(
     options: Options,
     progress: &Arc<Progress>,
 ) -> Vec<Result<Intention, RemoteError>> {
-    let parallel = options.parallel;
-    progress.expect(files.len() as u64, Bytes(0));
-    let context = Context::new(remote, options, progress);
-    each_of(files, parallel, move |file| {
-        let context = context.clone();
-        async move { intention(&context, download::find(&context, &file)).await }
-    })
-    .await
+    let find =
+        |context: Context, file: Download| async move { download::find(&context, &file).await };
+    look_at(&Context::new(remote, options, progress), files, find).await
 }
 
-async fn intention<V>(
+async fn look_at<T, V, F>(
     context: &Context,
-    find: impl Future<Output = Result<Existing<V>, RemoteError>>,
+    files: Vec<T>,
+    find: impl Fn(Context, T) -> F + Copy + Send + 'static,
+) -> Vec<Result<Intention, RemoteError>>
+where
+    T: Send + 'static,
+    V: Send + 'static,
+    F: Future<Output = Result<Existing<V>, RemoteError>> + Send + 'static,
+{
+    context.progress.expect(files.len() as u64, Bytes(0));
+    let look = move |context: Context, file| async move {
+        let found = find(context.clone(), file).await;
+        intention(&context, found)
+    };
+    with_each(context, files, look).await
+}
+
+/// Does something to each file, as many at once as the options say.
+async fn with_each<T, A, F>(
+    context: &Context,
+    files: Vec<T>,
+    act: impl Fn(Context, T) -> F,
+) -> Vec<A>
+where
+    A: Send + 'static,
+    F: Future<Output = A> + Send + 'static,
+{
+    let parallel = context.options.parallel;
+    each_of(files, parallel, |file| act(context.clone(), file)).await
+}
+
+fn intention<V>(
+    context: &Context,
+    found: Result<Existing<V>, RemoteError>,
 ) -> Result<Intention, RemoteError> {
-    let found = find.await;
     context.progress.file_ended();
     match (found?, context.options.existing) {
         (Existing::Nothing, _) => Ok(Intention::Copy),
@@ -404,11 +411,12 @@ where
         .collect()
 }
 
-/// One file: what is there already counts unless it shall be replaced; else it is copied.
+/// One file: what is there already counts unless it shall be replaced; else it is copied. Where it is compared before, nothing but
+/// that version is replaced.
 async fn keep_or_copy<V, E, F>(
     context: &Context,
     find: impl Fn() -> E,
-    copy: impl FnOnce(Target<V>) -> F,
+    copy: impl FnOnce(Replaceable<V>) -> F,
 ) -> Result<FileOutcome, RemoteError>
 where
     V: Clone + PartialEq,
@@ -421,7 +429,7 @@ where
         ExistingCopy::Keep | ExistingCopy::Update => Some(find().await),
     };
     let outcome = match found {
-        None => copy(Target::Anything).await,
+        None => copy(Replaceable::Anything).await,
         Some(Ok(Existing::Same(outcome))) => {
             context.progress.found(outcome.size.0);
             Ok(outcome)
@@ -429,11 +437,11 @@ where
         Some(Ok(Existing::Other { name, .. })) if existing == ExistingCopy::Keep => {
             Err(RemoteError::Exists(name))
         }
-        Some(Ok(Existing::Other { version: None, .. })) => copy(Target::Anything).await,
+        Some(Ok(Existing::Other { version: None, .. })) => copy(Replaceable::Anything).await,
         Some(Ok(Existing::Other {
             version: Some(compared),
             ..
-        })) => match copy(Target::Compared(compared.clone())).await {
+        })) => match copy(Replaceable::Version(compared.clone())).await {
             Err(why) if is_taken(&why) => match find().await {
                 Ok(Existing::Same(outcome)) => Ok(FileOutcome {
                     how: CopyResult::Copied,
@@ -448,7 +456,7 @@ where
             },
             outcome => outcome,
         },
-        Some(Ok(Existing::Nothing)) => match copy(Target::Nothing).await {
+        Some(Ok(Existing::Nothing)) => match copy(Replaceable::Nothing).await {
             // Somebody was faster; or we were, and the answer got lost.
             Err(why) if is_taken(&why) => match find().await {
                 Ok(Existing::Same(outcome)) => Ok(FileOutcome {
@@ -464,25 +472,6 @@ where
     };
     context.progress.file_ended();
     outcome
-}
-
-impl From<Target<String>> for Replaceable {
-    fn from(target: Target<String>) -> Replaceable {
-        match target {
-            Target::Nothing => Replaceable::Nothing,
-            Target::Compared(etag) => Replaceable::Version(etag),
-            Target::Anything => Replaceable::AnyFile,
-        }
-    }
-}
-
-impl<V> From<Target<V>> for Occupied {
-    fn from(target: Target<V>) -> Occupied {
-        match target {
-            Target::Nothing => Occupied::Refused,
-            Target::Compared(_) | Target::Anything => Occupied::Replaced,
-        }
-    }
 }
 
 /// Whether the place of a new file was found to be taken.

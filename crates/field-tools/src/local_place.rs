@@ -2,17 +2,18 @@
 //! links; below it each directory is opened from the one above it. So whoever may write there leads neither a copy nor a
 //! removal to another place.
 
-use crate::remote::Occupied;
+use crate::replaceable::Replaceable;
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, fsync, linkat, mkdirat, openat, renameat, renameat_with,
-    unlinkat,
+    AtFlags, Dir, Mode, OFlags, RenameFlags, fsync, linkat, mkdirat, openat, renameat,
+    renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::{DirBuilder, File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Where a local file is, or will be.
@@ -29,8 +30,21 @@ pub struct LocalPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingDirectories {
     Made,
+    /// Made so that nobody else sees what is in them.
+    MadePrivate,
     /// They are an error.
     Refused,
+}
+
+impl MissingDirectories {
+    /// The mode of those that are made, as far as the umask allows it.
+    fn mode(self) -> Option<u32> {
+        match self {
+            MissingDirectories::Made => Some(0o777),
+            MissingDirectories::MadePrivate => Some(0o700),
+            MissingDirectories::Refused => None,
+        }
+    }
 }
 
 /// One version of one file: another one differs in at least one of these.
@@ -54,6 +68,25 @@ impl FileVersion {
             modified_nanos: nanos(metadata.mtime(), metadata.mtime_nsec()),
             changed_nanos: nanos(metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// Whether the two are versions of one file. Some file systems in user space number a file anew when it is opened again; then
+    /// its times tell.
+    pub fn is_of_same_file(&self, other: &FileVersion) -> bool {
+        let renumbered = FileVersion {
+            inode: other.inode,
+            ..*self
+        };
+        self.device == other.device && (self.inode == other.inode || renumbered == *other)
+    }
+
+    /// Whether nobody has written to the file between the two. Its names and rights may have changed.
+    pub fn has_same_content(&self, other: &FileVersion) -> bool {
+        let unnamed = FileVersion {
+            changed_nanos: other.changed_nanos,
+            ..*self
+        };
+        unnamed == *other
     }
 }
 
@@ -154,9 +187,10 @@ pub struct Directory {
 
 impl Directory {
     /// Opens a directory that somebody has named: links in its path are followed.
-    fn open(path: &Path, missing: MissingDirectories) -> io::Result<Directory> {
-        if missing == MissingDirectories::Made {
-            std::fs::create_dir_all(path)?;
+    pub fn open(path: &Path, missing: MissingDirectories) -> io::Result<Directory> {
+        if let Some(mode) = missing.mode() {
+            let mut builder = DirBuilder::new();
+            builder.recursive(true).mode(mode).create(path)?;
         }
         // A directory that may be passed through need not be readable.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -166,17 +200,19 @@ impl Directory {
         })
     }
 
-    fn enter(&self, name: &OsStr, missing: MissingDirectories) -> io::Result<Directory> {
+    /// Opens a directory in it, which is no link.
+    pub fn enter(&self, name: &OsStr, missing: MissingDirectories) -> io::Result<Directory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = || openat(&self.handle, name, flags, Mode::empty());
         let opened = match open() {
-            Err(Errno::NOENT) if missing == MissingDirectories::Made => {
-                match mkdirat(&self.handle, name, Mode::from_raw_mode(0o777)) {
+            Err(Errno::NOENT) => match missing.mode() {
+                None => Err(Errno::NOENT),
+                Some(mode) => match mkdirat(&self.handle, name, Mode::from_raw_mode(mode)) {
                     // Another file of the same copy may have needed it as well.
                     Ok(()) | Err(Errno::EXIST) => open(),
                     Err(why) => Err(why),
-                }
-            }
+                },
+            },
             opened => opened,
         };
         let path = self.path.join(name);
@@ -194,6 +230,35 @@ impl Directory {
         };
         let text = format!("{} is {what}", path.display());
         io::Error::new(io::ErrorKind::NotADirectory, text)
+    }
+
+    /// Where it was when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is itself.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        File::from(self.handle.try_clone()?).metadata()
+    }
+
+    /// The names in it, in their order.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in Dir::new(self.readable()?)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn readable(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(&self.handle, ".", flags, Mode::empty())
     }
 
     /// What has a name, as it is, also when that is a link.
@@ -231,19 +296,57 @@ impl Directory {
         }
     }
 
-    /// Makes a file; an error when anything has that name.
-    pub fn create_file(&self, name: &OsStr) -> io::Result<File> {
+    /// Makes a file, of a mode as far as the umask allows it; an error when anything has that name.
+    pub fn create_file(&self, name: &OsStr, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o666);
-        Ok(openat(&self.handle, name, flags, mode)?.into())
+        Ok(openat(&self.handle, name, flags, Mode::from_raw_mode(mode))?.into())
     }
 
-    /// Gives a file another name. Whatever had that name goes, unless it is to be refused.
-    pub fn rename(&self, from: &OsStr, to: &OsStr, occupied: Occupied) -> io::Result<()> {
+    /// Gives a file another name, in the place of what may be replaced. For a moment what is replaced may have its old name, so that
+    /// must be one that nobody else uses.
+    pub fn rename(
+        &self,
+        from: &OsStr,
+        to: &OsStr,
+        replaceable: Replaceable<FileVersion>,
+    ) -> io::Result<()> {
         let here = &self.handle;
-        if occupied == Occupied::Replaced {
-            return Ok(renameat(here, from, here, to)?);
+        match replaceable {
+            Replaceable::Nothing => self.rename_new(from, to),
+            Replaceable::Anything => Ok(renameat(here, from, here, to)?),
+            Replaceable::Version(seen) => match self.look(to)? {
+                None => self.rename_new(from, to),
+                Some(now) if FileVersion::of(&now).has_same_content(&seen) => {
+                    self.exchange(from, to, &seen)
+                }
+                Some(_) => Err(rewritten()),
+            },
         }
+    }
+
+    /// Takes the place of a version. Another one that comes between the last look and the change of names gets its name back.
+    fn exchange(&self, from: &OsStr, to: &OsStr, seen: &FileVersion) -> io::Result<()> {
+        let here = &self.handle;
+        let exchange = || renameat_with(here, from, here, to, RenameFlags::EXCHANGE);
+        match exchange() {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return self.rename_new(from, to),
+            // A file system that cannot do it.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                return Ok(renameat(here, from, here, to)?);
+            }
+            Err(why) => return Err(why.into()),
+        }
+        let replaced = self.look(from)?;
+        if replaced.is_some_and(|now| FileVersion::of(&now).has_same_content(seen)) {
+            return self.remove_name(from);
+        }
+        exchange()?;
+        Err(rewritten())
+    }
+
+    fn rename_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        let here = &self.handle;
         match renameat_with(here, from, here, to, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.rename_by_link(from, to),
             done => Ok(done?),
@@ -287,15 +390,20 @@ impl Directory {
 
     /// Makes names that were given or taken durable, where the file system and the permissions allow it.
     pub fn sync(&self) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = openat(&self.handle, ".", flags, Mode::empty());
-        match opened.and_then(fsync) {
+        match self.readable().and_then(fsync) {
             Ok(())
             | Err(Errno::ACCESS | Errno::PERM)
             | Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
             Err(why) => Err(why.into()),
         }
     }
+}
+
+fn rewritten() -> io::Error {
+    io::Error::other(
+        "it was changed after it had been compared with the source, so it was not replaced; run the same command again to \
+         replace it",
+    )
 }
 
 #[cfg(test)]
@@ -376,9 +484,9 @@ mod tests {
         symlink("nowhere", at("link")).expect("linked");
         let missing = MissingDirectories::Refused;
         let directory = place(top.path(), "new").directory(missing).expect("open");
-        let rename = |to: &str, occupied| directory.rename("new".as_ref(), to.as_ref(), occupied);
+        let rename = |to: &str, may| directory.rename("new".as_ref(), to.as_ref(), may);
         for taken in ["file", "link"] {
-            let why = rename(taken, Occupied::Refused).expect_err("taken");
+            let why = rename(taken, Replaceable::Nothing).expect_err("taken");
             assert_eq!(why.kind(), io::ErrorKind::AlreadyExists);
         }
         for taken in ["file", "link"] {
@@ -390,9 +498,92 @@ mod tests {
             .expect("renamed");
         assert!(at("other").exists() && !at("new").exists());
         fs::rename(at("other"), at("new")).expect("renamed");
-        rename("file", Occupied::Replaced).expect("renamed");
+        rename("file", Replaceable::Anything).expect("renamed");
         assert_eq!(fs::read(at("file")).expect("there"), b"new");
         directory.sync().expect("synced");
+    }
+
+    #[test]
+    fn a_file_is_replaced_only_as_it_was_seen() {
+        let top = tempfile::tempdir().expect("made");
+        let at = |name: &str| top.path().join(name);
+        let content = |name: &str| fs::read(at(name)).expect("there");
+        let missing = MissingDirectories::Refused;
+        let directory = place(top.path(), "f").directory(missing).expect("open");
+        let [new, file] = ["new", "file"].map(OsStr::new);
+        let start = || {
+            fs::write(at("file"), b"old").expect("written");
+            let old = seen(&at("file"));
+            fs::write(at("new"), b"new").expect("written");
+            old
+        };
+        let replace = |seen| directory.rename(new, file, Replaceable::Version(seen));
+
+        let old = start();
+        fs::hard_link(at("file"), at("backup")).expect("linked");
+        replace(old).expect("its content is the same");
+        assert_eq!(
+            (content("file"), content("backup")),
+            (b"new".to_vec(), b"old".to_vec())
+        );
+        assert!(!at("new").exists());
+
+        let rewrite = || {
+            let old = start();
+            fs::write(at("mine"), b"new work").expect("written");
+            fs::rename(at("mine"), at("file")).expect("renamed");
+            old
+        };
+        // Before the last look, and after it.
+        let outcomes = [
+            replace(rewrite()),
+            directory.exchange(new, file, &rewrite()),
+        ];
+        for outcome in outcomes {
+            let why = outcome.expect_err("rewritten").to_string();
+            assert!(why.contains("it was changed after"), "{why}");
+        }
+        assert_eq!(
+            (content("file"), content("new")),
+            (b"new work".to_vec(), b"new".to_vec())
+        );
+
+        let old = start();
+        fs::remove_file(at("file")).expect("removed");
+        replace(old).expect("nothing is lost");
+        let old = start();
+        fs::remove_file(at("file")).expect("removed");
+        directory
+            .exchange(new, file, &old)
+            .expect("nothing is lost");
+        let old = start();
+        fs::remove_file(at("file")).expect("removed");
+        fs::create_dir(at("file")).expect("made");
+        replace(old).expect_err("a directory");
+        directory
+            .exchange(new, file, &old)
+            .expect_err("a directory");
+        assert!(at("file").is_dir() && at("new").is_file());
+    }
+
+    #[test]
+    fn a_file_stays_itself_when_it_is_numbered_anew() {
+        let top = tempfile::tempdir().expect("made");
+        fs::write(top.path().join("f"), b"x").expect("written");
+        let version = seen(&top.path().join("f"));
+        let other = |inode, size| FileVersion {
+            inode,
+            size,
+            ..version
+        };
+        assert!(version.is_of_same_file(&other(version.inode, 7)));
+        assert!(version.is_of_same_file(&other(version.inode + 1, 1)));
+        assert!(!version.is_of_same_file(&other(version.inode + 1, 7)));
+        let elsewhere = FileVersion {
+            device: version.device + 1,
+            ..version
+        };
+        assert!(!version.is_of_same_file(&elsewhere));
     }
 
     #[test]

@@ -1,12 +1,15 @@
-//! The files below a local directory, in a stable order. What cannot be read or named is told, and the rest is found.
+//! The files below a local directory, in a stable order. What cannot be read or named is told, and the rest is found. Each directory
+//! is opened from the one above it, so that none is entered through a link that has taken its place.
 
+use crate::local_place::{Directory, FileVersion, LocalPlace, MissingDirectories};
+use crate::local_source::LocalSource;
 use crate::path_filter::PathFilter;
 use crate::unfinished_downloads::is_part_name;
+use penstock_model::NamespacePath;
 use penstock_model::path::InvalidPath;
-use penstock_model::{Bytes, NamespacePath};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::fs::{DirEntry, FileType};
+use std::fs::FileType;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -36,11 +39,9 @@ pub struct LocalTree {
 /// One file of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalFile {
-    pub path: PathBuf,
+    pub source: LocalSource,
     /// Names from the root of the walk down.
     pub names: Vec<String>,
-    /// Its size when it was seen.
-    pub size: Bytes,
 }
 
 /// What a tree has beside files and directories that are its own.
@@ -135,23 +136,23 @@ pub fn shown(path: &Path) -> String {
 /// Finds everything below `root` that the filter takes.
 pub fn walk(root: &Path, filter: &PathFilter) -> Result<LocalTree, WalkError> {
     let mut tree = LocalTree::default();
-    let mut open = vec![(root.to_owned(), Vec::new())];
-    while let Some((directory, names)) = open.pop() {
-        let mut entries = match read_sorted(&directory) {
-            Ok(entries) => entries,
+    // The root, and those on the way down to the directory that is read.
+    let mut entered: Vec<Directory> = Vec::new();
+    let mut waiting = vec![Vec::new()];
+    while let Some(names) = waiting.pop() {
+        entered.truncate(names.len());
+        let (directory, entries) = match enter(root, entered.last(), &names) {
+            Ok(read) => read,
             Err(why) if names.is_empty() => return Err(why),
             Err(why) => {
                 tree.problems.push(why);
                 continue;
             }
         };
-        // The stack gives the last one first.
-        entries.reverse();
-        for entry in &entries {
-            match look_at(entry, &names) {
-                Ok(Found::Directory(path, names)) if filter.enters(&names) => {
-                    open.push((path, names));
-                }
+        // The last one is entered first.
+        for entry in entries.iter().rev() {
+            match look_at(root, &directory, entry, &names) {
+                Ok(Found::Directory(names)) if filter.enters(&names) => waiting.push(names),
                 Ok(Found::File(file)) if filter.takes_file(&file.names) => tree.files.push(file),
                 Ok(Found::Special(left_out)) if filter.takes_file(&left_out.names) => {
                     tree.left_out.push(left_out);
@@ -160,13 +161,14 @@ pub fn walk(root: &Path, filter: &PathFilter) -> Result<LocalTree, WalkError> {
                 Ok(Found::Special(left_out)) if filter.enters(&left_out.names) => {
                     tree.passed_over.push(left_out.names);
                 }
-                Ok(Found::Directory(..) | Found::File(_) | Found::Special(_)) => {}
+                Ok(Found::Directory(_) | Found::File(_) | Found::Special(_)) => {}
                 Err(why) => tree.problems.push(why),
             }
         }
         if tree.files.len().max(tree.problems.len()) > FILES_MAX || names.len() > DEPTH_MAX {
             return Err(WalkError::TooLarge(root.to_owned()));
         }
+        entered.push(directory);
         if !names.is_empty() {
             tree.directories.push(names);
         }
@@ -176,6 +178,25 @@ pub fn walk(root: &Path, filter: &PathFilter) -> Result<LocalTree, WalkError> {
     tree.problems.sort_by(|a, b| a.path().cmp(b.path()));
     keep_meant(&mut tree.directories, filter, &tree.files);
     Ok(tree)
+}
+
+/// Opens a directory from the one above it; the root by its path. Gives back what is in it, too.
+fn enter(
+    root: &Path,
+    above: Option<&Directory>,
+    names: &[String],
+) -> Result<(Directory, Vec<OsString>), WalkError> {
+    let missing = MissingDirectories::Refused;
+    let opened = match (above, names.last()) {
+        (Some(above), Some(name)) => above.enter(name.as_ref(), missing),
+        (None, _) | (_, None) => Directory::open(root, missing),
+    };
+    let read = opened.and_then(|directory| Ok((directory.names()?, directory)));
+    let (entries, directory) = read.map_err(|why| WalkError::Unreadable {
+        path: root.join(names.iter().collect::<PathBuf>()),
+        why,
+    })?;
+    Ok((directory, entries))
 }
 
 /// Leaves out directories in which nothing is that a filter takes.
@@ -193,34 +214,42 @@ fn keep_meant(directories: &mut Vec<Vec<String>>, filter: &PathFilter, files: &[
 }
 
 enum Found {
-    Directory(PathBuf, Vec<String>),
+    Directory(Vec<String>),
     File(LocalFile),
     Special(LeftOut),
 }
 
-fn look_at(entry: &DirEntry, above: &[String]) -> Result<Found, WalkError> {
-    let path = entry.path();
-    let name = valid_name(&entry.file_name(), &path)?;
+fn look_at(
+    root: &Path,
+    directory: &Directory,
+    name: &OsStr,
+    above: &[String],
+) -> Result<Found, WalkError> {
+    let path = directory.path().join(name);
+    let names = [above, &[valid_name(name, &path)?]].concat();
     let unreadable = |why| WalkError::Unreadable {
         path: path.clone(),
         why,
     };
-    let kind = entry.file_type().map_err(unreadable)?;
-    let is_part = is_part_name(&name);
-    let names = [above, &[name]].concat();
-    if is_part {
-        let kind = SpecialKind::UnfinishedDownload;
-        return Ok(Found::Special(LeftOut { path, names, kind }));
+    let found = directory.look(name).map_err(unreadable)?;
+    let found = found.ok_or_else(|| unreadable(io::ErrorKind::NotFound.into()))?;
+    let special = |kind| LeftOut {
+        path: path.clone(),
+        names: names.clone(),
+        kind,
+    };
+    if names.last().is_some_and(|name| is_part_name(name)) {
+        return Ok(Found::Special(special(SpecialKind::UnfinishedDownload)));
     }
-    if kind.is_dir() {
-        return Ok(Found::Directory(path, names));
+    if found.is_dir() {
+        return Ok(Found::Directory(names));
     }
-    if !kind.is_file() {
-        let kind = SpecialKind::of(kind);
-        return Ok(Found::Special(LeftOut { path, names, kind }));
+    if !found.is_file() {
+        return Ok(Found::Special(special(SpecialKind::of(found.file_type()))));
     }
-    let size = Bytes(entry.metadata().map_err(unreadable)?.len());
-    Ok(Found::File(LocalFile { path, names, size }))
+    let place = LocalPlace::below(root, &names).expect("a name was given");
+    let source = LocalSource::seen(place, FileVersion::of(&found));
+    Ok(Found::File(LocalFile { source, names }))
 }
 
 /// The name of a file, when a storage element can have it.
@@ -236,16 +265,6 @@ pub fn valid_name(name: &OsStr, path: &Path) -> Result<String, WalkError> {
     Ok(name.to_owned())
 }
 
-fn read_sorted(directory: &Path) -> Result<Vec<DirEntry>, WalkError> {
-    let entries = std::fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let mut entries = entries.map_err(|why| WalkError::Unreadable {
-        path: directory.to_owned(),
-        why,
-    })?;
-    entries.sort_by_key(DirEntry::file_name);
-    Ok(entries)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,7 +276,9 @@ mod tests {
 
     fn files_of(tree: &LocalTree) -> Vec<(String, u64)> {
         let files = tree.files.iter();
-        files.map(|f| (f.names.join("/"), f.size.0)).collect()
+        files
+            .map(|f| (f.names.join("/"), f.source.size().0))
+            .collect()
     }
 
     fn made(root: &Path) {
@@ -283,6 +304,27 @@ mod tests {
         };
         assert_eq!(tree.left_out, [link]);
         assert!(tree.problems.is_empty());
+    }
+
+    #[test]
+    fn a_link_that_has_taken_the_place_of_a_directory_is_not_entered() {
+        let root = tempfile::tempdir().expect("a directory");
+        made(root.path());
+        let missing = MissingDirectories::Refused;
+        let top = Directory::open(root.path(), missing).expect("opened");
+        let read = |name: &str| enter(root.path(), Some(&top), &[name.to_owned()]);
+        let (directory, entries) = read("b").expect("a directory");
+        assert_eq!(entries, ["c"]);
+        std::fs::rename(root.path().join("b"), root.path().join("aside")).expect("renamed");
+        std::os::unix::fs::symlink("a", root.path().join("b")).expect("linked");
+        let told = read("b").expect_err("a link").to_string();
+        assert!(
+            told.contains("b is a symbolic link, which is not followed"),
+            "{told}"
+        );
+        let names = ["b".to_owned(), "c".to_owned()];
+        let (_, entries) = enter(root.path(), Some(&directory), &names).expect("the same");
+        assert_eq!(entries, ["f"]);
     }
 
     #[test]

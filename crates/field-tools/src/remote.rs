@@ -12,6 +12,7 @@ pub use pieces::{Rest, UploadState};
 use crate::checksum_choice::ChecksumChoice;
 use crate::credentials::Credentials;
 use crate::remote_error::RemoteError;
+use crate::replaceable::Replaceable;
 use http::header::{
     AUTHORIZATION, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
 };
@@ -83,24 +84,6 @@ pub enum Wanted<'a> {
         /// A strong one (RFC 9110 §8.8.1). Without it nothing tells that the file is still the same.
         etag: Option<&'a str>,
     },
-}
-
-/// What a file of a storage element may take the place of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Replaceable {
-    Nothing,
-    /// The file with this version, and no other.
-    Version(String),
-    /// Whatever file stands there by then.
-    AnyFile,
-}
-
-/// What a new file here may do to one that has its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occupied {
-    /// It is refused.
-    Refused,
-    Replaced,
 }
 
 /// Bytes of a storage element, as far as it tells.
@@ -209,7 +192,7 @@ impl Remote {
         &self,
         from: &Url,
         to: &Url,
-        replaceable: &Replaceable,
+        replaceable: &Replaceable<String>,
     ) -> Result<(), RemoteError> {
         let mut request = self.request(method("MOVE"), from)?;
         // The server must not see what its own URLs may hold as credentials a second time.
@@ -223,7 +206,7 @@ impl Remote {
         headers.insert(DESTINATION, valid(destination.as_str())?);
         let overwrite = match replaceable {
             Replaceable::Nothing => "F",
-            Replaceable::Version(_) | Replaceable::AnyFile => "T",
+            Replaceable::Version(_) | Replaceable::Anything => "T",
         };
         headers.insert(OVERWRITE, HeaderValue::from_static(overwrite));
         if let Replaceable::Version(etag) = replaceable {
@@ -387,7 +370,7 @@ impl Remote {
         url: &Url,
         size: Bytes,
         checksums: ChecksumChoice,
-        replaceable: &Replaceable,
+        replaceable: &Replaceable<String>,
     ) -> Result<Upload, RemoteError> {
         let mut request = self.request(Method::PUT, url)?;
         request.headers.insert(WANT_DIGEST, checksums.wanted());
@@ -489,7 +472,7 @@ impl Remote {
     }
 }
 
-impl Replaceable {
+impl Replaceable<String> {
     /// What is to be replaced, as a condition of the request that writes it (RFC 9110 §13.1).
     fn demand(&self, url: &Url, headers: &mut HeaderMap) -> Result<(), RemoteError> {
         match self {
@@ -499,7 +482,7 @@ impl Replaceable {
             Replaceable::Version(etag) => {
                 headers.insert(IF_MATCH, etag_value(url, etag)?);
             }
-            Replaceable::AnyFile => {}
+            Replaceable::Anything => {}
         }
         Ok(())
     }

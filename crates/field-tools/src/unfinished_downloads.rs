@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::Path;
+use std::time::SystemTime;
 use url::Url;
 
 /// Of the stored form.
@@ -45,9 +46,9 @@ struct Note {
 }
 
 impl UnfinishedDownloads {
-    /// Notes in a directory, which is made where it is missing, and from which old ones are removed.
-    pub fn open(directory: PathBuf) -> io::Result<UnfinishedDownloads> {
-        Notes::open(directory).map(|notes| UnfinishedDownloads { notes })
+    /// Notes below the directory of a user's state. Old ones are removed.
+    pub fn open(state: &Path) -> io::Result<UnfinishedDownloads> {
+        Notes::open(state, "downloads").map(|notes| UnfinishedDownloads { notes })
     }
 
     /// What a part is of, when it was begun with this source.
@@ -110,6 +111,15 @@ pub(crate) fn part_name(name: &OsStr) -> String {
     format!("{PART_PREFIX}{}.part", short_name(name.as_bytes()))
 }
 
+/// A name for a part of a file that no other command uses.
+pub(crate) fn private_part_name(name: &OsStr) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.extend(std::process::id().to_le_bytes());
+    bytes.extend(now.unwrap_or_default().as_nanos().to_le_bytes());
+    format!("{PART_PREFIX}{}.part", short_name(&bytes))
+}
+
 /// Whether a file of that name would be taken for a part, or for the note that was once beside it. Such files belong to no
 /// tree that is copied.
 pub fn is_part_name(name: &str) -> bool {
@@ -127,7 +137,7 @@ mod tests {
     fn a_part_is_known_by_its_note_and_by_nothing_beside_it() {
         let directory = tempfile::tempdir().expect("made");
         let at = |name: &str| directory.path().join(name);
-        let notes = UnfinishedDownloads::open(at("notes")).expect("made");
+        let notes = UnfinishedDownloads::open(&at("state")).expect("made");
         let place = LocalPlace::at(&at("f")).expect("a name");
         let url = |text: &str| Url::parse(text).expect("a URL");
         let (source, other) = (url("https://se/f?authz=secret"), url("https://se/g"));
@@ -151,7 +161,7 @@ mod tests {
         assert_eq!(notes.find(&place, &forged, &source), None);
         let longer = FileVersion { size: 11, ..part };
         assert_eq!(notes.find(&place, &longer, &source), None);
-        for note in fs::read_dir(at("notes")).expect("there") {
+        for note in fs::read_dir(at("state/penstock/downloads")).expect("there") {
             let text = fs::read_to_string(note.expect("an entry").path()).expect("read");
             assert!(!text.contains("secret"), "{text}");
         }

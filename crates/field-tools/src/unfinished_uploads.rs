@@ -5,7 +5,7 @@
 
 use crate::local_place::FileVersion;
 use crate::notes::Notes;
-use crate::remote::Replaceable;
+use crate::replaceable::Replaceable;
 use penstock_model::url::redact;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -50,7 +50,7 @@ struct Note {
     inode: u64,
     destination: String,
     /// What the server was told of a file of this name.
-    replaceable: Replaceable,
+    replaceable: Replaceable<String>,
     upload: Url,
 }
 
@@ -59,13 +59,13 @@ struct Note {
 pub struct UnfinishedUpload {
     pub url: Url,
     /// What it may take the place of by its end.
-    pub replaceable: Replaceable,
+    pub replaceable: Replaceable<String>,
 }
 
 impl UnfinishedUploads {
-    /// Notes in a directory, which is made where it is missing, and from which old ones are removed.
-    pub fn open(directory: PathBuf) -> io::Result<UnfinishedUploads> {
-        Notes::open(directory).map(|notes| UnfinishedUploads { notes })
+    /// Notes below the directory of a user's state. Old ones are removed.
+    pub fn open(state: &Path) -> io::Result<UnfinishedUploads> {
+        Notes::open(state, "uploads").map(|notes| UnfinishedUploads { notes })
     }
 
     /// The upload that this file, as it is now, was begun with. It is at the server of the destination.
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn an_upload_is_found_again_until_its_file_has_changed() {
         let directory = tempfile::tempdir().expect("made");
-        let notes = UnfinishedUploads::open(directory.path().join("a/uploads")).expect("made");
+        let notes = UnfinishedUploads::open(&directory.path().join("a")).expect("made");
         let path = directory.path().join("file");
         fs::write(&path, b"content").expect("written");
         let state = || {
@@ -177,13 +177,13 @@ mod tests {
         // A note that leads to another server is none.
         let elsewhere = UnfinishedUpload {
             url: url("https://evil:8443/.penstock/uploads/1"),
-            replaceable: Replaceable::AnyFile,
+            replaceable: Replaceable::Anything,
         };
         notes
             .keep(&state(), &destination, &elsewhere)
             .expect("kept");
         assert_eq!(notes.find(&state(), &destination), None);
-        let kept = fs::read_dir(directory.path().join("a/uploads")).expect("there");
+        let kept = fs::read_dir(directory.path().join("a/penstock/uploads")).expect("there");
         for entry in kept {
             let text = fs::read_to_string(entry.expect("an entry").path()).expect("read");
             assert!(!text.contains("secret"), "{text}");

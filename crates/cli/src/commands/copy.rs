@@ -28,7 +28,7 @@ use penstock_model::url::redact;
 use penstock_model::{Bytes, Timestamp};
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use url::Url;
@@ -41,7 +41,12 @@ pub enum CopyEnd {
 }
 
 impl CopyEnd {
-    pub fn parse(text: &str) -> Result<CopyEnd, CommandError> {
+    /// Source and destination.
+    pub fn parse_both(source: &str, destination: &str) -> Result<(CopyEnd, CopyEnd), CommandError> {
+        Ok((CopyEnd::parse(source)?, CopyEnd::parse(destination)?))
+    }
+
+    fn parse(text: &str) -> Result<CopyEnd, CommandError> {
         if let Some(rest) = text.strip_prefix("file:") {
             // RFC 8089: file:/path, file:///path or file://localhost/path; and, as people type it, file:path.
             let path = rest
@@ -109,9 +114,8 @@ impl<'a> Order<'a> {
     }
 
     /// Where it is noted how copies go on that are cut off.
-    fn notes<T>(&self, name: &str, open: impl Fn(PathBuf) -> io::Result<T>) -> Option<T> {
-        let directory = self.environment.state.as_ref()?.join("penstock").join(name);
-        let opened = open(directory).inspect_err(|why| {
+    fn notes<T>(&self, name: &str, open: impl Fn(&Path) -> io::Result<T>) -> Option<T> {
+        let opened = open(self.environment.state.as_ref()?).inspect_err(|why| {
             tracing::warn!(%why, "interrupted {name} cannot be continued by a later command");
         });
         opened.ok()
@@ -301,10 +305,7 @@ pub async fn run(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let (source, destination) = (
-        CopyEnd::parse(&args.source)?,
-        CopyEnd::parse(&args.destination)?,
-    );
+    let (source, destination) = CopyEnd::parse_both(&args.source, &args.destination)?;
     let existing = match args.overwrite {
         true => ExistingCopy::Replace,
         false => ExistingCopy::Keep,

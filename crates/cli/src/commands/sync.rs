@@ -48,10 +48,7 @@ pub async fn run(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let (source, destination) = (
-        CopyEnd::parse(&args.source)?,
-        CopyEnd::parse(&args.destination)?,
-    );
+    let (source, destination) = CopyEnd::parse_both(&args.source, &args.destination)?;
     let order = Order::new(&args.bulk, ExistingCopy::Update, environment, output);
     let syncing = async {
         let mut plan = Plan::find(&source, &destination, &order).await?;
@@ -95,8 +92,13 @@ impl Extras {
     }
 
     /// Notes what is to be removed from a local directory. What is another spelling of a name at the source, to a file system that
-    /// folds case or normal forms, is taken out: it is the copy itself.
-    fn look_here(&mut self, top: &Path, source: &TreeNames) -> Result<(), CommandError> {
+    /// folds case or normal forms, is taken out: it is the copy itself. `listed` are the files as the directory spells them.
+    fn look_here(
+        &mut self,
+        top: &Path,
+        source: &TreeNames,
+        listed: &BTreeSet<Vec<String>>,
+    ) -> Result<(), CommandError> {
         let look = |names: &[String]| {
             let place = LocalPlace::below(top, names).expect("a file below the top has a name");
             let found = place.look();
@@ -111,10 +113,11 @@ impl Extras {
         if found.is_empty() {
             return Ok(());
         }
-        let copies = source.files.iter().filter_map(|names| look(names).ok()?);
-        let copies: BTreeSet<(u64, u64)> = copies.map(|found| identity(&found)).collect();
-        // A file with one name cannot be found by two, unless these are the same to the file system.
-        found.retain(|_, metadata| metadata.nlink() > 1 || !copies.contains(&identity(metadata)));
+        // What is found by a name that is not listed is listed by another one. A file may also have several names of its own.
+        let respelt = source.files.difference(listed);
+        let respelt = respelt.filter_map(|names| look(names).ok()?);
+        let copies: BTreeSet<(u64, u64)> = respelt.map(|found| identity(&found)).collect();
+        found.retain(|_, metadata| !copies.contains(&identity(metadata)));
         self.files.retain(|names| found.contains_key(names));
         let versions = found.iter();
         self.local_versions = versions
@@ -233,8 +236,9 @@ async fn find_extras(
     match place {
         Destination::Local(top) => {
             let there = local_names(&top, &order.filter)?;
+            let listed = there.files.clone();
             let mut extras = extras_of(source, there);
-            extras.look_here(&top, source)?;
+            extras.look_here(&top, source, &listed)?;
             Ok(FoundExtras::Here(extras, top))
         }
         Destination::Remote(remote, top) => {
@@ -367,11 +371,34 @@ mod tests {
             names(&["old", "old/deep", "mixed"], &["old/deep/f", "mixed/gone"]),
         );
         extras
-            .look_here(top.path(), &TreeNames::default())
+            .look_here(top.path(), &TreeNames::default(), &BTreeSet::new())
             .expect("listed");
         let (removed, failed) = remove_here(&extras, top.path());
         assert_eq!((removed, failed.len()), (2, 0));
         assert!(!at("old").exists() && at("mixed/kept").exists());
+    }
+
+    #[test]
+    fn the_copy_itself_stays_where_names_are_folded_whatever_other_names_it_has() {
+        let top = tempfile::tempdir().expect("made");
+        let at = |name: &str| top.path().join(name);
+        for name in ["Data", "plain"] {
+            std::fs::write(at(name), b"x").expect("written");
+        }
+        std::fs::hard_link(at("Data"), at("data")).expect("linked");
+        let source = names(&[], &["Data"]);
+        let removed = |listed: &[&str]| {
+            let there = names(&[], listed);
+            let files = there.files.clone();
+            let mut extras = extras_of(&source, there);
+            extras
+                .look_here(top.path(), &source, &files)
+                .expect("listed");
+            extras.names()
+        };
+        // Two names of one file; and one entry, as it is spelt here, of a file that has a second name elsewhere.
+        assert_eq!(removed(&["Data", "data", "plain"]), ["data", "plain"]);
+        assert_eq!(removed(&["data", "plain"]), ["plain"]);
     }
 
     #[test]
@@ -392,7 +419,7 @@ mod tests {
         let listed = names(&["a", "d"], &["a/shadow", "rewritten", "extra"]);
         let mut extras = extras_of(&TreeNames::default(), listed);
         extras
-            .look_here(&at("there"), &TreeNames::default())
+            .look_here(&at("there"), &TreeNames::default(), &BTreeSet::new())
             .expect("listed");
         // What somebody does while files are copied.
         std::fs::rename(at("there/a"), at("aside")).expect("renamed");

@@ -4,11 +4,13 @@
 use crate::checksum_choice::ChecksumChoice;
 use crate::dataset::{Content, PlannedFile};
 use crate::local_place::FileVersion;
+use crate::local_source::LocalSource;
 use penstock_model::Checksum;
 use penstock_protocol::checksum::Hasher;
+use rustix::fs::{AtFlags, StatxFlags, fdatasync, statx};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 /// Bytes per block: large enough that handing it to another thread costs nothing beside reading it.
@@ -18,7 +20,7 @@ pub const BLOCK_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub enum Source {
     /// A local file.
-    File(PathBuf),
+    File(LocalSource),
     /// Made up, by its plan.
     Generated(PlannedFile),
 }
@@ -30,22 +32,38 @@ pub struct OpenedFile {
 }
 
 impl OpenedFile {
-    pub fn open(path: &Path) -> io::Result<OpenedFile> {
-        OpenedFile::of(File::open(path)?)
+    pub async fn open(source: LocalSource) -> io::Result<OpenedFile> {
+        let opened = spawn_blocking(move || OpenedFile::of(source.open()?));
+        opened.await.map_err(io::Error::other)?
     }
 
     pub fn of(file: File) -> io::Result<OpenedFile> {
-        let version = FileVersion::of(&file.metadata()?);
+        let version = settled_version(&file)?;
         Ok(OpenedFile { file, version })
     }
 
     /// An error when it is not the version that was opened any more.
     fn check(&self) -> io::Result<()> {
-        match FileVersion::of(&self.file.metadata()?) == self.version {
+        match settled_version(&self.file)? == self.version {
             true => Ok(()),
             false => Err(changed()),
         }
     }
+}
+
+/// The version of a file after all that was written to it has gone to its disk. A program that has the file in its memory changes
+/// pages without a trace, until they are written back: the first change of a clean page alone changes the times of the file.
+fn settled_version(file: &File) -> io::Result<FileVersion> {
+    match fdatasync(file) {
+        Ok(()) | Err(Errno::INVAL | Errno::ROFS | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+        Err(why) => return Err(why.into()),
+    }
+    // A network file system tells what it remembers, unless it is made to ask its server.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    if let Err(why) = statx(file, "", flags, StatxFlags::BASIC_STATS) {
+        tracing::debug!(%why, "the attributes of a file are not refreshed");
+    }
+    Ok(FileVersion::of(&file.metadata()?))
 }
 
 /// Why a file is not copied that another program writes.
@@ -85,11 +103,13 @@ impl Blocks {
         length: u64,
         checksums: ChecksumChoice,
     ) -> io::Result<Blocks> {
-        let opened = spawn_blocking(move || match source {
-            Source::File(path) => OpenedFile::open(&path).map(OpenSource::File),
-            Source::Generated(plan) => Ok(OpenSource::Generated(Content::of(&plan))),
-        });
-        let source = opened.await.map_err(io::Error::other)??;
+        let source = match source {
+            Source::File(file) => OpenSource::File(OpenedFile::open(file).await?),
+            Source::Generated(plan) => {
+                let made = spawn_blocking(move || Content::of(&plan));
+                OpenSource::Generated(made.await.map_err(io::Error::other)?)
+            }
+        };
         Blocks::read(source, 0, length, checksums).await
     }
 
@@ -221,11 +241,12 @@ mod tests {
         let content: Vec<u8> = (0..3 * BLOCK_BYTES + 17).map(|n| (n % 251) as u8).collect();
         std::fs::write(file.path(), &content).expect("written");
         let length = content.len() as u64;
-        let whole = Source::File(file.path().to_owned());
+        let source = LocalSource::named(file.path()).expect("found");
+        let whole = Source::File(source.clone());
         let wanted = ChecksumChoice::Strongest;
         let expected = checksums_of(whole, length, wanted).await.expect("read");
         for offset in [0, 1, BLOCK_BYTES as u64, 2 * BLOCK_BYTES as u64 + 5, length] {
-            let opened = OpenedFile::open(file.path()).expect("opened");
+            let opened = OpenedFile::open(source.clone()).await.expect("opened");
             let blocks = Blocks::behind(offset, opened, wanted).await;
             let mut blocks = blocks.expect("read");
             let mut got = Vec::new();
@@ -249,14 +270,16 @@ mod tests {
         let path = file.path();
         let wanted = ChecksumChoice::Strongest;
         let length = 4 * BLOCK_BYTES as u64;
-        let open = |length| Blocks::open(Source::File(path.to_owned()), length, wanted);
+        let source = || LocalSource::named(path).expect("found");
+        let open = |length| Blocks::open(Source::File(source()), length, wanted);
         std::fs::write(path, vec![1; length as usize]).expect("written");
         let other = open(length + 1).await.map(drop);
         other.expect_err("it has another length than was told");
 
-        let before = OpenedFile::open(path).expect("opened").version;
+        let version = || FileVersion::of(&std::fs::metadata(path).expect("there"));
+        let before = version();
         let mut blocks = open(length).await.expect("opened");
-        while OpenedFile::open(path).expect("opened").version == before {
+        while version() == before {
             std::fs::write(path, vec![2; length as usize]).expect("written");
         }
         let mut came = 0;

@@ -3,14 +3,16 @@
 
 use super::blocks::{BLOCK_BYTES, Blocks, OpenedFile};
 use super::part::Part;
-use super::upload::{modified_of, not_computed};
+use super::upload::not_computed;
 use super::{
-    Compared, Context, CopyResult, Existing, FileOutcome, Target, keep_or_copy, while_it_advances,
+    Compared, Context, CopyResult, Existing, FileOutcome, keep_or_copy, while_it_advances,
     with_retries,
 };
-use crate::local_place::{LocalPlace, MissingDirectories};
-use crate::remote::{Occupied, Wanted, strong_etag};
+use crate::local_place::{FileVersion, LocalPlace, MissingDirectories};
+use crate::local_source::modified_of;
+use crate::remote::{Wanted, strong_etag};
 use crate::remote_error::RemoteError;
+use crate::replaceable::Replaceable;
 use crate::unfinished_downloads::Origin;
 use http::StatusCode;
 use penstock_model::{Bytes, Checksum};
@@ -42,19 +44,20 @@ pub struct Download {
 struct Receiving<'a> {
     context: &'a Context,
     file: &'a Download,
-    occupied: Occupied,
+    replaceable: Replaceable<FileVersion>,
     /// From the first attempt on, unless an attempt has it.
     part: Mutex<Option<Part>>,
     /// Bytes of it that are kept here.
     reached: AtomicU64,
 }
 
-pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcome, RemoteError> {
-    let copy = |target: Target<()>| async move {
+pub(super) async fn run(context: Context, file: Download) -> Result<FileOutcome, RemoteError> {
+    let (context, file) = (&context, &file);
+    let copy = |replaceable| async move {
         let receiving = Receiving {
             context,
             file,
-            occupied: target.into(),
+            replaceable,
             part: Mutex::new(None),
             reached: AtomicU64::new(0),
         };
@@ -69,7 +72,10 @@ pub(super) async fn run(context: &Context, file: &Download) -> Result<FileOutcom
 }
 
 /// What is here already.
-pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing<()>, RemoteError> {
+pub(super) async fn find(
+    context: &Context,
+    file: &Download,
+) -> Result<Existing<FileVersion>, RemoteError> {
     let checksums = context.options.checksums;
     let path = file.destination.path();
     let here = || RemoteError::local(path);
@@ -79,21 +85,22 @@ pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing<
     if found.is_dir() {
         return Err(here()(io::ErrorKind::IsADirectory.into()));
     }
-    let other = || Existing::Other {
+    let other = |version| Existing::Other {
         name: path.display().to_string(),
-        version: None,
+        version: Some(version),
     };
     let size = Bytes(found.len());
     if !found.is_file() || file.size.is_some_and(|there| there != size) {
-        return Ok(other());
+        return Ok(other(FileVersion::of(&found)));
     }
     let seen = with_retries(|| context.remote.head_with_checksum(&file.source, checksums)).await?;
     let seen = seen.ok_or_else(|| RemoteError::not_found(file.source.to_string()))?;
     if seen.size.is_some_and(|there| there != size) {
-        return Ok(other());
+        return Ok(other(FileVersion::of(&found)));
     }
     let opened = open_existing(&file.destination).map_err(here())?;
-    let size = Bytes(opened.version.size);
+    let version = opened.version;
+    let size = Bytes(version.size);
     let blocks = Blocks::behind(0, opened, checksums).await.map_err(here())?;
     let copy = blocks.checksums().await.map_err(here())?;
     let compared = Compared {
@@ -103,14 +110,16 @@ pub(super) async fn find(context: &Context, file: &Download) -> Result<Existing<
         copy: &copy,
         copy_modified: modified_of(&found),
     };
-    Ok(match compared.same() {
-        Some(checksum) => Existing::Same(FileOutcome {
-            size,
-            checksum,
-            how: CopyResult::Skipped,
-        }),
-        None => other(),
-    })
+    let Some(checksum) = compared.same() else {
+        return Ok(other(version));
+    };
+    let kept = context.local_copies.keep(&file.destination, &found);
+    kept.map_err(here())?;
+    Ok(Existing::Same(FileOutcome {
+        size,
+        checksum,
+        how: CopyResult::Skipped,
+    }))
 }
 
 fn open_existing(place: &LocalPlace) -> io::Result<OpenedFile> {
@@ -125,9 +134,9 @@ enum Fetched {
     Stale,
 }
 
-/// What an attempt has told the progress.
+/// Bytes that an attempt has told the progress.
 #[derive(Default)]
-struct Counted {
+struct AttemptBytes {
     found: u64,
     moved: u64,
 }
@@ -158,14 +167,14 @@ impl Receiving<'_> {
     async fn fetch_into(&self, part: &mut Part) -> Result<FileOutcome, RemoteError> {
         let (context, file) = (self.context, self.file);
         for _ in 0..2 {
-            let mut counted = Counted::default();
-            let fetched = self.receive(part, &mut counted).await;
+            let mut bytes = AttemptBytes::default();
+            let fetched = self.receive(part, &mut bytes).await;
             if !matches!(fetched, Ok(Fetched::Whole(_))) {
-                context.progress.take_back(counted.moved);
-                context.progress.lose(counted.found);
+                context.progress.take_back(bytes.moved);
+                context.progress.lose(bytes.found);
             }
             if part.can_go_on() {
-                let reached = counted.found + counted.moved;
+                let reached = bytes.found + bytes.moved;
                 self.reached.store(reached, Ordering::Relaxed);
             }
             match fetched? {
@@ -182,7 +191,7 @@ impl Receiving<'_> {
     async fn receive(
         &self,
         part: &mut Part,
-        counted: &mut Counted,
+        bytes: &mut AttemptBytes,
     ) -> Result<Fetched, RemoteError> {
         let (context, file) = (self.context, self.file);
         let checksums = context.options.checksums;
@@ -216,7 +225,7 @@ impl Receiving<'_> {
                 }
                 let read = read_beginning(&part.file, *length, hasher).await;
                 hasher = read.map_err(self.here())?;
-                counted.found = *length;
+                bytes.found = *length;
                 context.progress.found(*length);
             }
             (None, _) => {
@@ -226,13 +235,11 @@ impl Receiving<'_> {
         }
         if let Some(answer) = answer {
             let size = match &known {
-                Some((origin, length)) if counted.found > 0 => Some(Bytes(origin.size.0 - length)),
+                Some((origin, length)) if bytes.found > 0 => Some(Bytes(origin.size.0 - length)),
                 Some(_) | None => self.told_size(&answer).await?,
             };
             let body = Body { answer, size };
-            hasher = self
-                .take_body(part, body, hasher, &mut counted.moved)
-                .await?;
+            hasher = self.take_body(part, body, hasher, &mut bytes.moved).await?;
         }
         let expected = match told {
             Some(told) => told,
@@ -245,16 +252,17 @@ impl Receiving<'_> {
         if expected != checksum {
             part.discard();
             let name = file.destination.path().display().to_string();
-            return match counted.found {
+            return match bytes.found {
                 0 => Err(RemoteError::differs(&name, &expected, &checksum)),
                 _ => Ok(Fetched::Stale),
             };
         }
-        self.put_in_place(part)?;
+        let size = Bytes(bytes.found + bytes.moved);
+        self.put_in_place(part, size)?;
         Ok(Fetched::Whole(FileOutcome {
-            size: Bytes(counted.found + counted.moved),
+            size,
             checksum,
-            how: CopyResult::behind(counted.found),
+            how: CopyResult::behind(bytes.found),
         }))
     }
 
@@ -324,13 +332,13 @@ impl Receiving<'_> {
         RemoteError::nonsense(&self.file.source, detail)
     }
 
-    fn put_in_place(&self, part: &mut Part) -> Result<(), RemoteError> {
+    fn put_in_place(&self, part: &mut Part, size: Bytes) -> Result<(), RemoteError> {
         let path = self.file.destination.path();
-        part.put_in_place(self.occupied)
-            .map_err(|why| match why.kind() {
-                io::ErrorKind::AlreadyExists => RemoteError::Exists(path.display().to_string()),
-                _ => self.here()(why),
-            })
+        let put = part.put_in_place(size.0, self.replaceable, &self.context.local_copies);
+        put.map_err(|why| match why.kind() {
+            io::ErrorKind::AlreadyExists => RemoteError::Exists(path.display().to_string()),
+            _ => self.here()(why),
+        })
     }
 }
 

@@ -2,9 +2,10 @@
 //! another run can go on with it, however this one ends.
 
 use super::KEPT_FROM_BYTES;
+use super::local_copies::LocalCopies;
 use crate::local_place::{Directory, FileVersion, LocalPlace, MissingDirectories};
-use crate::remote::Occupied;
-use crate::unfinished_downloads::{Origin, UnfinishedDownloads, part_name};
+use crate::replaceable::Replaceable;
+use crate::unfinished_downloads::{Origin, UnfinishedDownloads, part_name, private_part_name};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io::{self, Seek};
@@ -13,6 +14,8 @@ use url::Url;
 
 /// How often a part is opened that somebody removes meanwhile.
 const OPENINGS_MAX: u32 = 100;
+/// Of a new part, as far as the umask allows it.
+const PART_MODE: u32 = 0o666;
 /// What is kept of the mode of a file that is replaced.
 const MODE_BITS: u32 = 0o777;
 /// Whoever writes a part may write it, also when the file that it replaces is only to be read.
@@ -40,9 +43,24 @@ impl Part {
         source: &Url,
         notes: Option<&UnfinishedDownloads>,
     ) -> io::Result<Part> {
+        Part::open_with(place, source, notes, lock)
+    }
+
+    fn open_with(
+        place: &LocalPlace,
+        source: &Url,
+        notes: Option<&UnfinishedDownloads>,
+        lock: impl Fn(&File) -> io::Result<Lock>,
+    ) -> io::Result<Part> {
         let directory = place.directory(MissingDirectories::Made)?;
-        let name = OsString::from(part_name(place.name()));
-        let file = open_alone(&directory, &name)?;
+        let shared = OsString::from(part_name(place.name()));
+        let (file, name, notes) = match open_alone(&directory, &shared, lock)? {
+            Some(file) => (file, shared, notes),
+            None => {
+                let (file, name) = create_private(&directory, place.name())?;
+                (file, name, None)
+            }
+        };
         let version = FileVersion::of(&file.metadata()?);
         let origin = notes.and_then(|notes| notes.find(place, &version, source));
         Ok(Part {
@@ -102,19 +120,66 @@ impl Part {
     }
 
     /// Durable first, then visible, and then durably so. Errors with `AlreadyExists`: something is there that may not be replaced.
-    pub(super) fn put_in_place(&mut self, occupied: Occupied) -> io::Result<()> {
+    pub(super) fn put_in_place(
+        &mut self,
+        size: u64,
+        replaceable: Replaceable<FileVersion>,
+        copies: &LocalCopies,
+    ) -> io::Result<()> {
         self.take_mode(0)?;
         self.file.sync_all()?;
-        if !self.directory.is_name_of(&self.name, &self.file)? {
+        // What is verified is what was received; that it is what the file holds nobody has looked at.
+        if self.file.metadata()?.len() != size {
             return Err(io::Error::other(
-                "its part was removed or replaced while it was written",
+                "another program changed its part while it was written",
             ));
         }
-        let (from, to) = (&self.name, self.place.name());
-        self.directory.rename(from, to, occupied)?;
+        match replaceable {
+            Replaceable::Nothing | Replaceable::Anything => self.give_name(replaceable, copies)?,
+            // For a moment what it replaces has its name, by which another command would open it.
+            Replaceable::Version(_) => {
+                let private = private_part_name(self.place.name());
+                let shared = self.change_name(private.into())?;
+                if let Err(why) = self.give_name(replaceable, copies) {
+                    if self.change_name(shared).is_err() {
+                        self.discard();
+                    }
+                    return Err(why);
+                }
+            }
+        }
         self.is_in_place = true;
         self.discard();
         self.directory.sync()
+    }
+
+    fn give_name(
+        &self,
+        replaceable: Replaceable<FileVersion>,
+        copies: &LocalCopies,
+    ) -> io::Result<()> {
+        self.check_name()?;
+        let (from, to) = (&self.name, self.place.name());
+        copies.put_in_place(&self.place, || self.directory.rename(from, to, replaceable))
+    }
+
+    /// Gives the part another name, beside its place. Gives back the one that it had.
+    fn change_name(&mut self, name: OsString) -> io::Result<OsString> {
+        self.check_name()?;
+        self.directory
+            .rename(&self.name, &name, Replaceable::Nothing)?;
+        let before = std::mem::replace(&mut self.name, name);
+        self.check_name()?;
+        Ok(before)
+    }
+
+    fn check_name(&self) -> io::Result<()> {
+        match self.directory.is_name_of(&self.name, &self.file)? {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "its part was removed or replaced while it was written",
+            )),
+        }
     }
 
     /// Gives it the mode of the file that it replaces, and what else is needed for now.
@@ -153,10 +218,15 @@ impl Drop for Part {
     }
 }
 
-/// Opens the file of that name for this process alone: one that was made here, or by this user before.
-fn open_alone(directory: &Directory, name: &OsStr) -> io::Result<File> {
+/// Opens the file of that name for this process alone: one that was made here, or by this user before. `None`: the file system has
+/// no locks.
+fn open_alone(
+    directory: &Directory,
+    name: &OsStr,
+    lock: impl Fn(&File) -> io::Result<Lock>,
+) -> io::Result<Option<File>> {
     for _ in 0..OPENINGS_MAX {
-        let (file, is_new) = match directory.create_file(name) {
+        let (file, is_new) = match directory.create_file(name, PART_MODE) {
             Ok(file) => (file, true),
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {
                 match directory.open_to_write(name) {
@@ -172,11 +242,22 @@ fn open_alone(directory: &Directory, name: &OsStr) -> io::Result<File> {
             }
             Err(why) => return Err(why),
         };
-        let Some(file) = locked(directory, name, file)? else {
+        match lock(&file)? {
+            Lock::Held => {}
+            // One that was there may be written by a command of another machine.
+            Lock::Unavailable => {
+                if is_new && directory.is_name_of(name, &file)? {
+                    directory.remove_name(name)?;
+                }
+                return Ok(None);
+            }
+        }
+        // Whoever had the lock before may have put it in place, or removed it.
+        if !directory.is_name_of(name, &file)? {
             continue;
-        };
+        }
         if is_new || is_own(&file.metadata()?) {
-            return Ok(file);
+            return Ok(Some(file));
         }
         directory.remove_name(name)?;
     }
@@ -185,29 +266,36 @@ fn open_alone(directory: &Directory, name: &OsStr) -> io::Result<File> {
     ))
 }
 
+/// Makes a part that no other command opens, so that it needs no lock.
+fn create_private(directory: &Directory, name: &OsStr) -> io::Result<(File, OsString)> {
+    let name = OsString::from(private_part_name(name));
+    Ok((directory.create_file(&name, PART_MODE)?, name))
+}
+
 /// Another user could still write what they have made, and a second name may be anywhere.
 fn is_own(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.nlink() == 1
 }
 
-/// Locks a file of that name. `None`: whoever had the lock before has put it in place, or removed it.
-fn locked(directory: &Directory, name: &OsStr, file: File) -> io::Result<Option<File>> {
-    lock(&file)?;
-    Ok(directory.is_name_of(name, &file)?.then_some(file))
+/// How a file is kept from other commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    Held,
+    /// The file system has no locks.
+    Unavailable,
 }
 
-fn lock(file: &File) -> io::Result<()> {
+fn lock(file: &File) -> io::Result<Lock> {
     match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(io::Error::other(
-                "another command is writing this file; wait until it has finished",
-            ));
+        Ok(()) => Ok(Lock::Held),
+        Err(TryLockError::WouldBlock) => Err(io::Error::other(
+            "another command is writing this file; wait until it has finished",
+        )),
+        Err(TryLockError::Error(why)) => {
+            tracing::debug!(%why, "a part cannot be locked");
+            Ok(Lock::Unavailable)
         }
-        // A file system without locks.
-        Err(TryLockError::Error(why)) => tracing::debug!(%why, "a part is not locked"),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -232,7 +320,7 @@ mod tests {
             let top = tempfile::tempdir().expect("made");
             fs::create_dir(top.path().join("files")).expect("made");
             Site {
-                notes: UnfinishedDownloads::open(top.path().join("notes")).expect("made"),
+                notes: UnfinishedDownloads::open(&top.path().join("state")).expect("made"),
                 source: Url::parse("https://se/f?authz=secret").expect("a URL"),
                 top,
             }
@@ -278,6 +366,12 @@ mod tests {
         origin(Some("\"1\""), KEPT_FROM_BYTES)
     }
 
+    /// As a download does that has ended.
+    fn put_in_place(part: &mut Part, replaceable: Replaceable<FileVersion>) -> io::Result<()> {
+        let size = part.file.metadata()?.len();
+        part.put_in_place(size, replaceable, &LocalCopies::default())
+    }
+
     fn written(path: &Path) -> Vec<u8> {
         fs::read(path).expect("there")
     }
@@ -305,7 +399,7 @@ mod tests {
         assert_eq!(part.origin(), Some((large(), 5)));
         part.file.seek(io::SeekFrom::End(0)).expect("moved");
         part.file.write_all(b"67").expect("written");
-        part.put_in_place(Occupied::Refused).expect("in place");
+        put_in_place(&mut part, Replaceable::Nothing).expect("in place");
         drop(part);
         assert_eq!(written(&site.at(&long)), b"1234567");
         assert_eq!(site.names(), 1);
@@ -324,7 +418,7 @@ mod tests {
         part.begin(None).expect("begun");
         assert!(part.origin().is_none());
         part.file.write_all(b"ab").expect("written");
-        part.put_in_place(Occupied::Refused).expect("in place");
+        put_in_place(&mut part, Replaceable::Nothing).expect("in place");
         assert_eq!(written(&site.at("f")), b"ab");
     }
 
@@ -351,7 +445,7 @@ mod tests {
             let mut part = site.open("f").expect("opened");
             part.begin(Some(large())).expect("begun");
             part.file.write_all(b"new").expect("written");
-            part.put_in_place(Occupied::Replaced).expect("in place");
+            put_in_place(&mut part, Replaceable::Anything).expect("in place");
         };
         symlink(&victim, &left).expect("linked");
         bring();
@@ -371,11 +465,11 @@ mod tests {
         part.begin(None).expect("begun");
         part.file.write_all(b"new").expect("written");
         symlink("nowhere", &place).expect("linked");
-        let why = part.put_in_place(Occupied::Refused).expect_err("taken");
+        let why = put_in_place(&mut part, Replaceable::Nothing).expect_err("taken");
         assert_eq!(why.kind(), io::ErrorKind::AlreadyExists);
         fs::remove_file(&place).expect("removed");
         fs::write(&place, b"precious").expect("written");
-        let why = part.put_in_place(Occupied::Refused).expect_err("taken");
+        let why = put_in_place(&mut part, Replaceable::Nothing).expect_err("taken");
         assert_eq!(why.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(written(&place), b"precious");
         drop(part);
@@ -386,7 +480,7 @@ mod tests {
         part.begin(None).expect("begun");
         let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
         assert_eq!(mode(&site.part_path("f")), 0o600);
-        part.put_in_place(Occupied::Replaced).expect("in place");
+        put_in_place(&mut part, Replaceable::Anything).expect("in place");
         assert_eq!(mode(&place), 0o400);
     }
 
@@ -398,8 +492,7 @@ mod tests {
         ours.begin(None).expect("begun");
         fs::remove_file(&left).expect("removed");
         let theirs = site.open("f").expect("opened");
-        ours.put_in_place(Occupied::Replaced)
-            .expect_err("it has no name any more");
+        put_in_place(&mut ours, Replaceable::Anything).expect_err("it has no name any more");
         drop(ours);
         assert!(left.exists());
         drop(theirs);
@@ -415,13 +508,85 @@ mod tests {
         let directory = site.place("f").directory(MissingDirectories::Refused);
         let directory = directory.expect("opened");
         let name = part_name("f".as_ref());
-        let theirs = directory.open_to_write(name.as_ref()).expect("opened");
-        ours.put_in_place(Occupied::Refused).expect("in place");
-        drop(ours);
-        let late = locked(&directory, name.as_ref(), theirs).expect("locked");
-        assert!(late.is_none());
-        drop(site.open("f").expect("a new one"));
+        let ours = std::cell::Cell::new(Some(ours));
+        // The file is opened, and gets its place before it is locked.
+        let late = |file: &File| {
+            if let Some(mut ours) = ours.take() {
+                put_in_place(&mut ours, Replaceable::Nothing).expect("in place");
+            }
+            lock(file)
+        };
+        let theirs = open_alone(&directory, name.as_ref(), late).expect("opened");
+        assert_eq!(theirs.expect("locked").metadata().expect("told").len(), 0);
         assert_eq!(written(&site.at("f")), b"finished");
+    }
+
+    #[test]
+    fn where_nothing_can_be_locked_each_command_writes_its_own_part() {
+        let site = Site::new();
+        let open = || {
+            let (place, source) = (site.place("f"), &site.source);
+            let lock = |_: &File| Ok(Lock::Unavailable);
+            Part::open_with(&place, source, Some(&site.notes), lock).expect("opened")
+        };
+        // One of another machine.
+        let shared = site.part_path("f");
+        fs::write(&shared, b"of another").expect("written");
+        let (mut first, mut second) = (open(), open());
+        for (part, content) in [(&mut first, b"first"), (&mut second, b"later")] {
+            assert_eq!(part.origin(), None);
+            part.begin(Some(large())).expect("begun");
+            part.file.write_all(content).expect("written");
+            assert!(!part.is_kept());
+        }
+        put_in_place(&mut first, Replaceable::Nothing).expect("in place");
+        assert_eq!(written(&site.at("f")), b"first");
+        put_in_place(&mut second, Replaceable::Anything).expect("in place");
+        assert_eq!(written(&site.at("f")), b"later");
+        assert_eq!(written(&shared), b"of another");
+        drop(open());
+        assert_eq!(site.names(), 2);
+        fs::remove_file(&shared).expect("removed");
+        drop(open());
+        assert_eq!(site.names(), 1);
+    }
+
+    #[test]
+    fn a_part_that_has_another_length_than_what_was_received_is_not_put_in_place() {
+        let site = Site::new();
+        let mut part = site.open("f").expect("opened");
+        part.begin(None).expect("begun");
+        part.file.write_all(b"12345").expect("written");
+        File::create(site.part_path("f")).expect("truncated");
+        let put = part.put_in_place(5, Replaceable::Nothing, &LocalCopies::default());
+        put.expect_err("truncated");
+        drop(part);
+        assert_eq!(site.names(), 0);
+    }
+
+    #[test]
+    fn what_was_changed_after_it_was_compared_is_not_replaced() {
+        let site = Site::new();
+        let place = site.at("f");
+        fs::write(&place, b"old").expect("written");
+        let version = || FileVersion::of(&fs::metadata(&place).expect("there"));
+        let compared = version();
+        let bring = |origin, replaceable| {
+            let mut part = site.open("f").expect("opened");
+            part.begin(origin).expect("begun");
+            part.file.write_all(b"new").expect("written");
+            put_in_place(&mut part, replaceable)
+        };
+        fs::write(&place, b"new work").expect("written");
+        bring(None, Replaceable::Version(compared)).expect_err("changed");
+        assert_eq!(site.names(), 1);
+        assert_eq!(written(&place), b"new work");
+        // Another run may put it in place.
+        bring(Some(large()), Replaceable::Version(compared)).expect_err("changed");
+        assert_eq!(written(&site.part_path("f")), b"new");
+        bring(Some(large()), Replaceable::Version(version())).expect("in place");
+        assert_eq!(written(&place), b"new");
+        assert_eq!(site.names(), 1);
     }
 
     #[test]
@@ -435,7 +600,7 @@ mod tests {
                 };
                 part.begin(None).expect("begun");
                 part.file.write_all(&content).expect("written");
-                part.put_in_place(Occupied::Replaced).expect("in place");
+                put_in_place(&mut part, Replaceable::Anything).expect("in place");
                 assert_eq!(written(&site.at("f")).len(), content.len());
             }
         };

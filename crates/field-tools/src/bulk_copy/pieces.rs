@@ -4,11 +4,12 @@
 use super::blocks::{Blocks, OpenedFile, changed};
 use super::upload::{Sent, Upload, find, send, verify, write};
 use super::{Context, CopyResult, Existing, FileOutcome, while_it_advances, with_retries};
-use crate::remote::{Replaceable, Rest, UploadState};
+use crate::local_source::LocalSource;
+use crate::remote::{Rest, UploadState};
 use crate::remote_error::RemoteError;
+use crate::replaceable::Replaceable;
 use crate::unfinished_uploads::{SourceState, UnfinishedUpload, UnfinishedUploads};
 use http::StatusCode;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
 use url::Url;
@@ -17,9 +18,9 @@ use url::Url;
 struct Sending<'a> {
     context: &'a Context,
     file: &'a Upload,
-    path: &'a Path,
+    local: &'a LocalSource,
     source: SourceState,
-    replaceable: &'a Replaceable,
+    replaceable: &'a Replaceable<String>,
     /// The upload that it goes on with.
     upload: Mutex<Option<Url>>,
     /// Bytes of it that are durable there, as the server told last.
@@ -29,10 +30,12 @@ struct Sending<'a> {
 pub(super) async fn run(
     context: &Context,
     file: &Upload,
-    path: &Path,
-    replaceable: &Replaceable,
+    local: &LocalSource,
+    replaceable: &Replaceable<String>,
 ) -> Result<FileOutcome, RemoteError> {
-    let opened = OpenedFile::open(path).map_err(RemoteError::local(path))?;
+    let path = local.path();
+    let opened = OpenedFile::open(local.clone()).await;
+    let opened = opened.map_err(RemoteError::local(path))?;
     if opened.version.size != file.size.0 {
         return Err(RemoteError::local(path)(changed()));
     }
@@ -45,7 +48,7 @@ pub(super) async fn run(
     let sending = Sending {
         context,
         file,
-        path,
+        local,
         source,
         replaceable,
         upload: Mutex::new(known.map(|known| known.url)),
@@ -73,7 +76,7 @@ pub(super) async fn run(
         Err(why) => {
             // Where no later run finds it, or could end it, it only takes room.
             let is_final = why.status() == Some(StatusCode::PRECONDITION_FAILED);
-            if notes.is_none() || is_final || sending.open().is_err() {
+            if notes.is_none() || is_final || sending.open().await.is_err() {
                 sending.give_up().await;
             }
             Err(why)
@@ -100,11 +103,13 @@ impl Sending<'_> {
     }
 
     /// Opens the file, which must be the one that the upload was begun with: what the server has is of that.
-    fn open(&self) -> Result<OpenedFile, RemoteError> {
-        let opened = OpenedFile::open(self.path).map_err(RemoteError::local(self.path))?;
-        match SourceState::of(self.path, opened.version) == self.source {
+    async fn open(&self) -> Result<OpenedFile, RemoteError> {
+        let path = self.local.path();
+        let opened = OpenedFile::open(self.local.clone()).await;
+        let opened = opened.map_err(RemoteError::local(path))?;
+        match SourceState::of(path, opened.version) == self.source {
             true => Ok(opened),
-            false => Err(RemoteError::local(self.path)(changed())),
+            false => Err(RemoteError::local(path)(changed())),
         }
     }
 
@@ -154,8 +159,8 @@ impl Sending<'_> {
 
     async fn send_from(&self, upload: &Url, offset: u64) -> Result<FileOutcome, RemoteError> {
         let (size, checksums) = (self.file.size.0, self.context.options.checksums);
-        let blocks = Blocks::behind(offset, self.open()?, checksums).await;
-        let blocks = blocks.map_err(RemoteError::local(self.path))?;
+        let blocks = Blocks::behind(offset, self.open().await?, checksums).await;
+        let blocks = blocks.map_err(RemoteError::local(self.local.path()))?;
         let rest = Rest {
             offset,
             length: size - offset,
@@ -188,7 +193,7 @@ impl Sending<'_> {
 
     /// All of it had arrived, and nobody heard the answer. `None`: it is not there any more.
     async fn arrived(&self) -> Result<Option<FileOutcome>, RemoteError> {
-        self.open()?;
+        self.open().await?;
         let size = self.file.size;
         match find(self.context, self.file).await? {
             Existing::Same(outcome) => {
@@ -284,13 +289,14 @@ mod tests {
         let directory = tempfile::tempdir().expect("made");
         let path = directory.path().join("f");
         std::fs::write(&path, CONTENT).expect("written");
-        let notes = UnfinishedUploads::open(directory.path().join("notes")).expect("made");
+        let notes = UnfinishedUploads::open(&directory.path().join("state")).expect("made");
+        let local = LocalSource::named(&path).expect("found");
         let file = Upload {
-            source: Source::File(path.clone()),
+            source: Source::File(local.clone()),
             size: Bytes(CONTENT.len() as u64),
             destination: server.url("/d/f"),
         };
-        let source = OpenedFile::open(&path).expect("there");
+        let source = OpenedFile::open(local.clone()).await.expect("there");
         let source = SourceState::of(&path, source.version);
         let begun = UnfinishedUpload {
             url: server.url("/up/1"),
@@ -304,7 +310,7 @@ mod tests {
             ..Options::new(1, ExistingCopy::Keep, ChecksumChoice::Strongest)
         };
         let context = Context::new(&server.remote(), options, &Arc::new(Progress::new()));
-        let outcome = run(&context, &file, &path, &now).await;
+        let outcome = run(&context, &file, &local, &now).await;
         Lab {
             server,
             outcome,

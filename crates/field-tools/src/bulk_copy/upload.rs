@@ -2,14 +2,13 @@
 
 use super::blocks::{Blocks, Next, Source, checksums_of};
 use super::{Compared, Context, CopyResult, Existing, FileOutcome, with_retries};
-use crate::remote::{Replaceable, Written, no_checksum};
+use crate::remote::{Written, no_checksum};
 use crate::remote_error::{BadCopy, RemoteError};
+use crate::replaceable::Replaceable;
 use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Timestamp};
 use penstock_protocol::http1::client;
-use std::fs::Metadata;
-use std::path::PathBuf;
-use std::time::SystemTime;
+use std::path::Path;
 use url::Url;
 
 /// A file to copy to a storage element.
@@ -45,7 +44,7 @@ pub(super) async fn find(
         return Ok(other());
     }
     let here = checksums_of(file.source.clone(), file.size.0, checksums).await;
-    let here = here.map_err(RemoteError::local(&file.path()))?;
+    let here = here.map_err(RemoteError::local(file.path()))?;
     let compared = Compared {
         checksums,
         original: &here,
@@ -67,11 +66,11 @@ pub(super) async fn find(
 pub(super) async fn write(
     context: &Context,
     file: &Upload,
-    replaceable: &Replaceable,
+    replaceable: &Replaceable<String>,
 ) -> Result<FileOutcome, RemoteError> {
     let checksums = context.options.checksums;
     let blocks = Blocks::open(file.source.clone(), file.size.0, checksums).await;
-    let blocks = blocks.map_err(RemoteError::local(&file.path()))?;
+    let blocks = blocks.map_err(RemoteError::local(file.path()))?;
     let upload = context
         .remote
         .put(&file.destination, file.size, checksums, replaceable)
@@ -104,7 +103,7 @@ pub(super) async fn send(
     let mut spare = None;
     loop {
         let next = blocks.next(spare.take()).await;
-        match next.map_err(RemoteError::local(&file.path()))? {
+        match next.map_err(RemoteError::local(file.path()))? {
             Next::Block(block, rest) => {
                 for piece in block.chunks(bandwidth.piece(block.len()).max(1)) {
                     bandwidth.pass(piece.len()).await;
@@ -181,29 +180,20 @@ async fn remove_bad_copy(context: &Context, file: &Upload, etag: &str) -> BadCop
 
 impl Upload {
     /// What stands for its source in an error.
-    fn path(&self) -> PathBuf {
+    fn path(&self) -> &Path {
         match &self.source {
-            Source::File(path) => path.clone(),
-            Source::Generated(plan) => PathBuf::from(&plan.name),
+            Source::File(file) => file.path(),
+            Source::Generated(plan) => Path::new(&plan.name),
         }
     }
 
     /// When its source last changed.
     fn modified(&self) -> Option<Timestamp> {
-        let Source::File(path) = &self.source else {
-            return None;
-        };
-        modified_of(&std::fs::metadata(path).ok()?)
+        match &self.source {
+            Source::File(file) => file.modified(),
+            Source::Generated(_) => None,
+        }
     }
-}
-
-/// When a local file last changed.
-pub(super) fn modified_of(metadata: &Metadata) -> Option<Timestamp> {
-    let since = metadata
-        .modified()
-        .ok()?
-        .duration_since(SystemTime::UNIX_EPOCH);
-    Some(Timestamp(0) + since.ok()?)
 }
 
 /// OpenSSL refuses some algorithms in its FIPS mode.
@@ -219,6 +209,7 @@ mod tests {
     use super::*;
     use crate::bulk_copy::{ExistingCopy, Intention, Options, look_at_uploads, upload_all};
     use crate::checksum_choice::ChecksumChoice;
+    use crate::local_source::{LocalSource, modified_of};
     use crate::progress::Progress;
     use crate::test_server::{TestReply, TestRequest, TestServer};
     use penstock_protocol::checksum::Hasher;
@@ -241,7 +232,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("made");
         std::fs::write(file.path(), content).expect("written");
         let upload = Upload {
-            source: Source::File(file.path().to_owned()),
+            source: Source::File(LocalSource::named(file.path()).expect("found")),
             size: Bytes(content.len() as u64),
             destination: server.url("/d/f"),
         };

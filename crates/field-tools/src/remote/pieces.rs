@@ -1,9 +1,10 @@
 //! Uploads in several requests (draft-ietf-httpbis-resumable-upload): what a server has of a file stays there when the
 //! connection or the client ends, and the rest is sent later.
 
-use super::{Remote, Replaceable, WANT_DIGEST, Written, strong_etag, told_checksums};
+use super::{Remote, WANT_DIGEST, Written, strong_etag, told_checksums};
 use crate::checksum_choice::ChecksumChoice;
 use crate::remote_error::RemoteError;
+use crate::replaceable::Replaceable;
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::{Bytes, Checksum};
@@ -49,7 +50,7 @@ impl Remote {
         &self,
         url: &Url,
         size: Bytes,
-        replaceable: &Replaceable,
+        replaceable: &Replaceable<String>,
     ) -> Result<Url, RemoteError> {
         let mut request = self.request(Method::PUT, url)?;
         let headers = &mut request.headers;

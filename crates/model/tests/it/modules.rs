@@ -189,10 +189,11 @@ const CLI_SITE: [&str; 22] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 31] = [
+const CLI_COMMANDS: [&str; 32] = [
     "progress",
     "batch_result",
     "access",
+    "own_sources",
     "files",
     "mv",
     "space",

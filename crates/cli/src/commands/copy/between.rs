@@ -3,7 +3,8 @@
 use super::report::{CopiedFile, IntendedFile};
 use super::{Found, Order, VersionThere, make_directories};
 use crate::commands::access::Purpose;
-use crate::commands::access::{Access, Need, Server, audiences_of};
+use crate::commands::access::{Access, Need, audiences_of};
+use crate::commands::own_sources::refuse_own_sources;
 use crate::commands::progress::shown;
 use crate::exit::CommandError;
 use penstock_decide::halting::HaltPolicy;
@@ -21,8 +22,7 @@ use penstock_field_tools::server_identity::{ServerIdentity, overlap};
 use penstock_model::url::redact;
 use penstock_model::{
     Activity, Bytes, ChecksumAlgorithm, ChecksumMode, CredentialId, Failure, FileUrl, JobId,
-    JobParameters, JobToken, NamespacePath, Overwrite, Slots, TransferState, TuningPolicy,
-    UserName, VoName,
+    JobParameters, JobToken, Overwrite, Slots, TransferState, TuningPolicy, UserName, VoName,
 };
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::hosts::HostPattern;
@@ -200,24 +200,10 @@ impl BetweenPlan {
         self.directories = directories.map(|directory| directory.names).collect();
     }
 
-    /// A file that is both would be read after it has been replaced.
     fn refuse_own_sources(&self) -> Result<(), CommandError> {
-        if self.servers != ServerIdentity::Same {
-            return Ok(());
-        }
-        let path = |url: &Url| path_of(url).ok();
-        let sources = self.pairs.iter().filter_map(|pair| path(&pair.source));
-        let sources: BTreeSet<NamespacePath> = sources.collect();
-        let is_source =
-            |pair: &&Pair| path(&pair.destination).is_some_and(|at| sources.contains(&at));
-        match self.pairs.iter().find(is_source) {
-            None => Ok(()),
-            Some(pair) => Err(CommandError::Usage(format!(
-                "{} would be replaced, but it is one of the files to be copied{}; choose another destination",
-                redact(pair.destination.as_str()),
-                aliases(&self.from, &self.to)
-            ))),
-        }
+        let pairs = self.pairs.iter();
+        let pairs = pairs.map(|pair| (pair.source.as_str(), pair.destination.as_str()));
+        refuse_own_sources(pairs, self.servers)
     }
 
     pub(super) async fn carry_out(

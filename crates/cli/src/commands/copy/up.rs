@@ -7,6 +7,7 @@ use crate::commands::files::open;
 use crate::commands::progress::shown;
 use crate::exit::CommandError;
 use penstock_field_tools::bulk_copy::{Source, Upload, look_at_uploads, upload_all};
+use penstock_field_tools::local_source::LocalSource;
 use penstock_field_tools::local_tree::{self, LocalTree, WalkError};
 use penstock_field_tools::remote::{Remote, below, parent};
 use penstock_field_tools::remote_error::RemoteError;
@@ -66,9 +67,11 @@ pub(super) async fn find(
     let name = from.file_name().unwrap_or_default();
     let name = local_tree::valid_name(name, from);
     let name = name.map_err(|why| CommandError::Usage(why.to_string()))?;
+    let source = LocalSource::named(from);
+    let source = source.map_err(|why| CommandError::local(from.display(), why))?;
     plan.uploads.push(Upload {
-        source: Source::File(from.to_owned()),
-        size: Bytes(metadata.len()),
+        size: source.size(),
+        source: Source::File(source),
         destination: place_of_file(&plan.remote, to, name).await?,
     });
     Ok(plan)
@@ -97,12 +100,12 @@ impl UploadPlan {
         for file in tree.files {
             match below(&self.to, &file.names) {
                 Ok(destination) => self.uploads.push(Upload {
-                    source: Source::File(file.path),
-                    size: file.size,
+                    size: file.source.size(),
+                    source: Source::File(file.source),
                     destination,
                 }),
                 Err(why) => {
-                    let name = local_tree::shown(&file.path);
+                    let name = local_tree::shown(file.source.path());
                     self.found.failed.push(CopiedFile::failed(name, why.into()));
                 }
             }

@@ -55,9 +55,9 @@ impl DemoData {
             )));
         }
         let file = |file: local_tree::LocalFile| DemoFile {
+            size: file.source.size(),
+            source: Source::File(file.source),
             names: file.names,
-            size: file.size,
-            source: Source::File(file.path),
         };
         Ok(DemoData {
             directories: tree.directories,

@@ -2,14 +2,14 @@
 
 use crate::args::{SubmitArgs, parse_url};
 use crate::commands::access::{Access, Purpose};
+use crate::commands::own_sources::refuse_own_sources;
 use crate::exit::CommandError;
 use penstock_field_tools::job_list::Entry;
 use penstock_field_tools::path_filter::PathFilter;
 use penstock_field_tools::remote::Remote;
 use penstock_field_tools::remote_tree;
+use penstock_field_tools::server_identity::ServerIdentity;
 use penstock_model::{FileUrl, NamespacePath};
-use std::collections::BTreeSet;
-use url::Url;
 
 /// Directories listed at once.
 const LISTINGS: usize = 8;
@@ -63,29 +63,14 @@ pub async fn find(
             checksum: None,
         });
     }
-    refuse_own_sources(&found.entries)?;
+    let entries = found.entries.iter();
+    let pairs = entries.map(|entry| (entry.source.as_str(), entry.destination.as_str()));
+    refuse_own_sources(pairs, ServerIdentity::Unknown)?;
     match found.entries.is_empty() && found.not_listed.is_empty() {
         true => Err(CommandError::NotFound(format!(
             "{source} contains no files"
         ))),
         false => Ok(found),
-    }
-}
-
-/// A file that is source and destination would be read after it has been replaced.
-fn refuse_own_sources(entries: &[Entry]) -> Result<(), CommandError> {
-    // In one form: `https://se:443/f` is `https://SE/f`.
-    let place = |url: &FileUrl| Url::parse(url.as_str()).map_or(url.to_string(), String::from);
-    let sources: BTreeSet<String> = entries.iter().map(|entry| place(&entry.source)).collect();
-    let mut own = entries
-        .iter()
-        .filter(|entry| sources.contains(&place(&entry.destination)));
-    match own.next() {
-        None => Ok(()),
-        Some(entry) => Err(CommandError::Usage(format!(
-            "{} would be replaced, but it is one of the files to be copied; choose another destination",
-            entry.destination
-        ))),
     }
 }
 
@@ -105,32 +90,6 @@ fn file_below(top: &str, names: &[String]) -> Result<FileUrl, CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_source_is_a_destination_too() {
-        let entry = |from: &str, to: &str| Entry {
-            source: FileUrl::parse(from).expect("a URL"),
-            destination: FileUrl::parse(to).expect("a URL"),
-            checksum: None,
-        };
-        let apart = [entry("https://se/t/a", "https://se/u/a")];
-        refuse_own_sources(&apart).expect("apart");
-        let into = [
-            entry("https://se/t/a", "https://se/t/b/a"),
-            entry("https://se/t/b/a", "https://se/t/b/b/a"),
-        ];
-        let why = refuse_own_sources(&into).expect_err("it is both");
-        assert!(
-            why.to_string()
-                .contains("https://se/t/b/a would be replaced"),
-            "{why}"
-        );
-        let spelt = [
-            entry("https://se/t/a", "https://se/t/b"),
-            entry("https://se:443/t/b", "https://se/u"),
-        ];
-        refuse_own_sources(&spelt).expect_err("it is both");
-    }
 
     #[test]
     fn what_was_typed_stays_before_the_names() {
