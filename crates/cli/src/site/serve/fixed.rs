@@ -8,22 +8,22 @@ use penstock_protocol::pace::PaceLimit;
 
 /// Puts values that a reload does not change, those of the start, in the place of those that were read.
 enum Keep {
-    OfSite(fn(&mut Config, &Config)),
+    Site(fn(&mut Config, &Config)),
     /// Where the site has this role.
-    OfStorage(fn(&mut Storage, &Storage)),
-    OfTransfer(fn(&mut Transfer, &Transfer)),
+    Storage(fn(&mut Storage, &Storage)),
+    Transfer(fn(&mut Transfer, &Transfer)),
 }
 
 impl Keep {
     fn apply(&self, config: &mut Config, started: &Config) {
         match self {
-            Keep::OfSite(keep) => keep(config, started),
-            Keep::OfStorage(keep) => {
+            Keep::Site(keep) => keep(config, started),
+            Keep::Storage(keep) => {
                 if let (Some(role), Some(started)) = (&mut config.storage, &started.storage) {
                     keep(role, started);
                 }
             }
-            Keep::OfTransfer(keep) => {
+            Keep::Transfer(keep) => {
                 if let (Some(role), Some(started)) = (&mut config.transfer, &started.transfer) {
                     keep(role, started);
                 }
@@ -80,33 +80,33 @@ fn pace(config: &Config) -> (PaceLimit, Span, Span) {
 const FIXED: &[(&str, Keep)] = &[
     (
         "[site]",
-        Keep::OfSite(|config, started| config.site = started.site.clone()),
+        Keep::Site(|config, started| config.site = started.site.clone()),
     ),
     (
         "[tls]",
-        Keep::OfSite(|config, started| config.tls = started.tls.clone()),
+        Keep::Site(|config, started| config.tls = started.tls.clone()),
     ),
     (
         "trust.certificates",
-        Keep::OfSite(|config, started| {
+        Keep::Site(|config, started| {
             config.trust.certificates = started.trust.certificates.clone()
         }),
     ),
     (
         "trust.vomsdir",
-        Keep::OfSite(|config, started| config.trust.vomsdir = started.trust.vomsdir.clone()),
+        Keep::Site(|config, started| config.trust.vomsdir = started.trust.vomsdir.clone()),
     ),
     (
         "observe.live_page",
-        Keep::OfSite(|config, started| config.observe.live_page = started.observe.live_page),
+        Keep::Site(|config, started| config.observe.live_page = started.observe.live_page),
     ),
     (
         "observe.sample_links",
-        Keep::OfSite(|config, started| config.observe.sample_links = started.observe.sample_links),
+        Keep::Site(|config, started| config.observe.sample_links = started.observe.sample_links),
     ),
     (
         "observe.sample_host, host_samples, keep_host_samples, interfaces or alerts",
-        Keep::OfSite(|config, started| {
+        Keep::Site(|config, started| {
             let started = started.observe.clone();
             let observe = &mut config.observe;
             observe.sample_host = started.sample_host;
@@ -118,56 +118,56 @@ const FIXED: &[(&str, Keep)] = &[
     ),
     (
         "storage.listen or storage.plain_listen",
-        Keep::OfStorage(|role, started| {
+        Keep::Storage(|role, started| {
             (role.listen, role.plain_listen) = (started.listen, started.plain_listen);
         }),
     ),
     (
         "storage.namespace",
-        Keep::OfStorage(|role, started| role.namespace = started.namespace.clone()),
+        Keep::Storage(|role, started| role.namespace = started.namespace.clone()),
     ),
     (
         "storage.checksums",
-        Keep::OfStorage(|role, started| role.checksums = started.checksums.clone()),
+        Keep::Storage(|role, started| role.checksums = started.checksums.clone()),
     ),
     (
         "storage.streams_memory",
-        Keep::OfStorage(|role, started| role.streams_memory = started.streams_memory),
+        Keep::Storage(|role, started| role.streams_memory = started.streams_memory),
     ),
     (
         "[storage.tape]",
-        Keep::OfStorage(|role, started| role.tape = started.tape.clone()),
+        Keep::Storage(|role, started| role.tape = started.tape.clone()),
     ),
     (
         "[storage.backup]",
-        Keep::OfStorage(|role, started| role.backup = started.backup.clone()),
+        Keep::Storage(|role, started| role.backup = started.backup.clone()),
     ),
     (
         "the pools or their paths",
-        Keep::OfStorage(|role, started| role.pools = fixed_pools(role, started)),
+        Keep::Storage(|role, started| role.pools = fixed_pools(role, started)),
     ),
     (
         "transfer.listen",
-        Keep::OfTransfer(|role, started| role.listen = started.listen),
+        Keep::Transfer(|role, started| role.listen = started.listen),
     ),
     (
         "transfer.nodes",
-        Keep::OfTransfer(|role, started| role.nodes = started.nodes),
+        Keep::Transfer(|role, started| role.nodes = started.nodes),
     ),
     (
         "transfer.database or transfer.database_password_file",
-        Keep::OfTransfer(|role, started| {
+        Keep::Transfer(|role, started| {
             role.database = started.database.clone();
             role.database_password_file = started.database_password_file.clone();
         }),
     ),
     (
         "[transfer.backup]",
-        Keep::OfTransfer(|role, started| role.backup = started.backup.clone()),
+        Keep::Transfer(|role, started| role.backup = started.backup.clone()),
     ),
     (
         "[transfer.gfal], apart from lower limits of active_max",
-        Keep::OfTransfer(|role, started| {
+        Keep::Transfer(|role, started| {
             role.gfal = Gfal {
                 active_max: role.gfal.active_max.min(started.gfal.active_max),
                 ..started.gfal.clone()
@@ -176,29 +176,29 @@ const FIXED: &[(&str, Keep)] = &[
     ),
     (
         "transfer.delegations",
-        Keep::OfTransfer(|role, started| role.delegations = started.delegations.clone()),
+        Keep::Transfer(|role, started| role.delegations = started.delegations.clone()),
     ),
     (
         "transfer.credential_keys",
-        Keep::OfTransfer(|role, started| role.credential_keys = started.credential_keys.clone()),
+        Keep::Transfer(|role, started| role.credential_keys = started.credential_keys.clone()),
     ),
     (
         "transfer.required_scope",
-        Keep::OfTransfer(|role, started| role.required_scope = started.required_scope.clone()),
+        Keep::Transfer(|role, started| role.required_scope = started.required_scope.clone()),
     ),
     (
         "transfer.tokens_unencrypted",
-        Keep::OfTransfer(|role, started| {
+        Keep::Transfer(|role, started| {
             role.tokens_unencrypted = started.tokens_unencrypted.clone()
         }),
     ),
     (
         "transfer.staging.timeout",
-        Keep::OfTransfer(|role, started| role.staging.timeout = started.staging.timeout),
+        Keep::Transfer(|role, started| role.staging.timeout = started.staging.timeout),
     ),
     (
         "[[transfer.messages]] or transfer.message_positions",
-        Keep::OfTransfer(|role, started| {
+        Keep::Transfer(|role, started| {
             role.messages = started.messages.clone();
             role.message_positions = started.message_positions.clone();
         }),
