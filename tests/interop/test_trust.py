@@ -246,6 +246,64 @@ def test_somebody_in_between_is_found_out_by_the_fingerprint(make):
     run(a, "trust", "add", b.door, "--fingerprint", fingerprint(b), "--fingerprint", key)
 
 
+def test_a_certificate_of_another_trusted_authority_is_found_out_by_the_fingerprint(make, serve, fault_ca):
+    """Somebody in between has a certificate of an authority that is trusted already, and names the one that is expected."""
+    a, b = make("a").start(), make("b").start()
+    known = serve(HOSTILE_HOST, fault_ca)
+    tells(known, document(known, fault_ca))
+    run(a, "trust", "add", known.url, "--yes")
+    between = serve(HOSTS["c"], fault_ca)
+    [own] = b.directory.glob("ca/ca.pem")
+    tells(between, document(between, fault_ca, name="b", authorities=[own.read_text()]))
+    before = snapshot(a)
+    told = run(a, "trust", "add", between.url, "--fingerprint", fingerprint(b), exit_code=6)
+    assert "somebody intercepts the connection" in told["error"] and snapshot(a) == before
+    # Whoever names the authority that is there gets it, and a change of it is seen.
+    told = run(a, "trust", "add", between.url, "--fingerprint", sha256_of(fault_ca.certificate))
+    assert told["authorities"] == [] and told["certified_by"]["subject"] == "/CN=Faulty CA"
+    standings = {site["name"]: site["standing"] for site in run(a, "trust", "list")["sites"]}
+    assert standings == {"b": "same", "hostile": "same"}
+    record = a.directory / "trusted-sites/b.json"
+    kept = json.loads(record.read_text())
+    record.write_text(json.dumps({**kept, "certified_by": {**kept["certified_by"], "fingerprint": "ab" * 32}}))
+    listed = run(a, "trust", "list", exit_code=6)["report"]["sites"]
+    assert {site["name"]: site["standing"] for site in listed} == {"b": "changed", "hostile": "same"}
+    told = run(a, "trust", "add", between.url, "--yes", exit_code=6)
+    assert "a different authority than the one trusted" in told["error"]
+    # An earlier version kept none.
+    record.write_text(json.dumps({name: value for name, value in kept.items() if name != "certified_by"}))
+    standings = {site["name"]: site["standing"] for site in run(a, "trust", "list")["sites"]}
+    assert standings == {"b": "unrecorded", "hostile": "same"}
+
+
+def test_one_attribute_of_a_subject_never_reads_like_several(make, serve, tmp_path):
+    """The subject of an authority is shown to who compares fingerprints, and says for whom it may sign."""
+    a = make("a").start()
+    before = snapshot(a)
+    twin = twin_of("/DC=penstock\\/O=t\\/CN=t CA", tmp_path / "twin")
+    hostile = serve(HOSTILE_HOST, twin)
+    tells(hostile, document(hostile, twin))
+    told = run(a, "trust", "add", hostile.url, "--yes", exit_code=5)
+    assert "could be read as another name" in told["error"] and snapshot(a) == before
+
+
+def test_a_name_that_openssl_takes_for_another_locks_nobody_out(make, serve, tmp_path):
+    a, b = make("a"), make("b").start()
+    # Copied by hand, without its policy.
+    [subject] = [one["subject"] for one in run(b, "trust", "show")["authorities"]]
+    [own] = b.directory.glob("ca/ca.pem")
+    line = ["openssl", "x509", "-noout", "-hash", "-in", str(own)]
+    name = subprocess.run(line, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    shutil.copy(own, a.certificates / f"{name}.0")
+    a.start()
+    before = snapshot(a)
+    twin = twin_of(subject.replace("CN=", "CN=  ").replace(" CA", "  CA"), tmp_path / "twin")
+    hostile = serve(HOSTILE_HOST, twin)
+    tells(hostile, document(hostile, twin))
+    told = run(a, "trust", "add", hostile.url, "--fingerprint", sha256_of(twin.certificate), exit_code=6)
+    assert "a trusted one has the same name" in told["error"] and snapshot(a) == before
+
+
 @pytest.fixture
 def hostile(fault_ca):
     """A server that tells what a test wants of itself. Nobody trusts its authority as yet."""
@@ -304,8 +362,8 @@ def test_a_hostile_site_gets_no_more_than_a_place_of_its_own(make, hostile, faul
     turns = iter([document(hostile, fault_ca), document(hostile, fault_ca, name="another")])
     hostile.answers["GET", WELL_KNOWN] = lambda exchange: exchange.reply(200, json.dumps(next(turns)).encode())
     refused("two different site documents")
-    # A name that would lead elsewhere, and hosts that lead inside: localhost, a private address, this site itself.
-    inside = ["localhost", "10.0.0.5", a.host, "169.254.169.254"]
+    # A name that would lead elsewhere, and hosts that lead inside or nowhere: localhost, a private address, this site itself.
+    inside = ["localhost", "10.0.0.5", a.host, "169.254.169.254", "nowhere.invalid"]
     tells(hostile, document(hostile, fault_ca, name="../../../../tmp/x", hosts=[hostile.host, *inside]))
     told = run(a, "trust", "add", hostile.url, "--yes")
     port = hostile.url.rsplit(":", 1)[1]
@@ -479,7 +537,7 @@ def test_what_stays_of_a_removed_site_is_told(make, hostile, fault_ca):
     authorities = [fault_ca.certificate.read_text(), own.read_text()]
     tells(hostile, document(hostile, fault_ca, authorities=authorities, hosts=[hostile.host, b.host]))
     told = run(a, "trust", "add", hostile.url, "--yes", exit_code=6)
-    assert "belongs to the site 'b'" in told["error"] and snapshot(a) == before
+    assert "which does not certify it" in told["error"] and snapshot(a) == before
     told = run(a, "trust", "add", b.service, "--yes", "--name", "again", exit_code=6)
     assert "belongs to the site 'b'" in told["error"] and snapshot(a) == before
     # Nor its hosts.

@@ -6,9 +6,13 @@
 
 mod existing;
 mod foreign;
+mod hashed_directory;
 
 pub use existing::open_ca;
 pub use foreign::{ForeignAuthority, names_host};
+
+use crate::x509::{self, CertificateError};
+use hashed_directory::{Policy, place};
 
 use openssl::asn1::{Asn1Integer, Asn1Time, Asn1TimeRef};
 use openssl::bn::{BigNum, MsbOption};
@@ -32,7 +36,7 @@ use openssl::x509::{
 use penstock_clock::wall_clock;
 use penstock_model::Timestamp;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -58,6 +62,8 @@ const INVALID_PURPOSE: i32 = 26;
 const PERMITTED_VIOLATION: i32 = 47;
 const EXCLUDED_VIOLATION: i32 = 48;
 const INVALID_CA: i32 = 79;
+/// Of a name that is refused: strangers choose names.
+const NAME_CHARS_SHOWN: usize = 100;
 const PRIVATE: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
@@ -98,6 +104,18 @@ pub enum PkiError {
         /// Which file.
         path: PathBuf,
         /// The authority of which it speaks.
+        subject: String,
+    },
+    /// An authority without a policy, to which that of another one would apply.
+    #[error(
+        "{path} is an authority without a signing policy, and its name has the hash of {subject}, whose policy would lock out \
+         its users; write a policy for it first",
+        path = .path.display()
+    )]
+    WithoutPolicy {
+        /// The file of the authority.
+        path: PathBuf,
+        /// The authority that was to come beside it.
         subject: String,
     },
     /// A directory whose files make no certificate authority that could be used.
@@ -327,37 +345,6 @@ pub fn install_ca(ca_pem: &Path, certificates_dir: &Path) -> Result<PathBuf, Pki
     place(&certificate, Some(&policy), certificates_dir)
 }
 
-/// The same of a certificate that was read, with its policy.
-fn place(
-    certificate: &X509,
-    policy: Option<&str>,
-    certificates_dir: &Path,
-) -> Result<PathBuf, PkiError> {
-    fs::create_dir_all(certificates_dir).map_err(in_file(certificates_dir))?;
-    // The same name that `openssl rehash` and Globus compute.
-    let hash = format!("{:08x}", certificate.subject_name_hash());
-    if let Some(policy) = policy {
-        install_policy(
-            &certificates_dir.join(format!("{hash}.signing_policy")),
-            policy,
-        )?;
-    }
-    let pem = certificate.to_pem()?;
-    let mut number = 0_u32;
-    loop {
-        let path = certificates_dir.join(format!("{hash}.{number}"));
-        match write_new(&path, &pem, PUBLIC) {
-            Ok(()) => return Ok(path),
-            Err(PkiError::Exists(_)) => {}
-            Err(other) => return Err(other),
-        }
-        if read_certificate(&path)?.to_der()? == certificate.to_der()? {
-            return Ok(path);
-        }
-        number += 1;
-    }
-}
-
 /// Makes the key that signs tokens: EC P-256, PKCS#8 PEM.
 pub fn create_signing_key(path: &Path) -> Result<(), PkiError> {
     refuse_existing(&[path])?;
@@ -413,6 +400,8 @@ fn check_site_name(site: &str) -> Result<(), PkiError> {
         "" => refused("it is empty"),
         _ if site.len() > SITE_NAME_MAX => refused("it is longer than 61 characters"),
         _ if !site.chars().all(allowed) => refused("use letters, digits, blanks, '.', '_' and '-'"),
+        // Some who read names take several blanks for one, and leave out those at the ends.
+        _ if site.split(' ').any(str::is_empty) => refused("use single blanks, between words only"),
         _ => Ok(()),
     }
 }
@@ -483,64 +472,38 @@ fn set_validity(
     }
 }
 
-/// The policy in the EACL form of Globus: which subjects this authority may sign. Our own authorities sign
-/// below their organisation only; for others we do not know, and allow any.
-fn signing_policy(subject: &X509NameRef) -> Result<String, PkiError> {
-    let slashed = slash_form(subject)?;
-    let signs = match slashed.rsplit_once('/') {
+/// Which subjects an authority may sign. Our own authorities sign below their organisation only; for others we do not know, and
+/// allow any.
+fn signing_policy(subject: &X509NameRef) -> Result<Policy, PkiError> {
+    let authority = slash_form(subject)?;
+    let signs = match authority.rsplit_once('/') {
         Some((above, _)) if above.starts_with("/DC=penstock/O=") => format!("{above}/*"),
         _ => "*".to_owned(),
     };
-    Ok(format!(
-        "access_id_CA      X509         '{slashed}'\n\
-         pos_rights        globus       CA:sign\n\
-         cond_subjects     globus       '\"{signs}\"'\n"
-    ))
+    Ok(Policy { authority, signs })
 }
 
-/// `/DC=penstock/O=site/CN=site CA`: the form in which grid software has always written subjects.
+/// `/DC=penstock/O=site/CN=site CA`: the form in which grid software has always written subjects. Errors: it could be read as
+/// that of another name, or cannot stand in a signing policy.
 fn slash_form(name: &X509NameRef) -> Result<String, PkiError> {
-    let mut out = String::new();
-    for entry in name.entries() {
-        let key = entry.object().nid().short_name()?;
-        let value = entry.data().to_string()?;
-        if value.contains(['\'', '"']) || value.chars().any(char::is_control) {
-            return Err(PkiError::Name(
-                value,
-                "quotes cannot be written into a signing policy",
-            ));
+    let refused = |name: &str, why| {
+        let shown: String = name.chars().take(NAME_CHARS_SHOWN).collect();
+        Err(PkiError::Name(shown, why))
+    };
+    match x509::slash_form(name) {
+        Ok(written) if written.contains(['\'', '"']) => {
+            refused(&written, "quotes cannot be written into a signing policy")
         }
-        out.push_str(&format!("/{key}={value}"));
+        Ok(written) => Ok(written),
+        Err(CertificateError::OpenSsl(why)) => Err(why.into()),
+        Err(CertificateError::Name(name)) => refused(&name, "it could be read as another name"),
+        Err(why) => refused(&why.to_string(), "it cannot be written"),
     }
-    Ok(out)
 }
 
 /// The subject of a certificate in slash form.
 pub fn subject_of(certificate: &X509Ref) -> Result<String, PkiError> {
     slash_form(certificate.subject_name())
-}
-
-/// One policy file may serve several authorities with one hash; ours is added to what stands there.
-fn install_policy(path: &Path, policy: &str) -> Result<(), PkiError> {
-    match write_new(path, policy.as_bytes(), PUBLIC) {
-        Err(PkiError::Exists(_)) => {}
-        other => return other,
-    }
-    let present = fs::read_to_string(path).map_err(in_file(path))?;
-    let subject = policy.lines().next().unwrap_or_default();
-    if present.lines().any(|line| same_words(line, subject)) {
-        return Ok(());
-    }
-    let mut file = fs::OpenOptions::new()
-        .append(true)
-        .open(path)
-        .map_err(in_file(path))?;
-    file.write_all(format!("\n{policy}").as_bytes())
-        .map_err(in_file(path))
-}
-
-fn same_words(one: &str, other: &str) -> bool {
-    one.split_whitespace().eq(other.split_whitespace())
 }
 
 fn read_certificate(path: &Path) -> Result<X509, PkiError> {
@@ -773,6 +736,7 @@ mod tests {
         let (dir, authority) = site();
         let refused = |site: &str| create_ca(&dir.path().join("x"), site).is_err();
         assert!(refused("") && refused("a/b") && refused("a'b") && refused(&"x".repeat(62)));
+        assert!(refused("a  b") && refused(" a") && refused("a "));
         for host in ["", "a,DNS:evil", "a b", "x\n"] {
             let hosts = [host.to_owned()];
             let refused =

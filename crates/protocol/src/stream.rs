@@ -130,6 +130,16 @@ impl Stream {
         String::from_utf8(shown.to_pem().ok()?).ok()
     }
 
+    /// The certificate of the authority by which the other end of a TLS connection is believed, as PEM. `None`: it is not
+    /// believed, or the session was resumed.
+    pub fn peer_authority_pem(&self) -> Option<String> {
+        let Stream::Tls(tls) = self else {
+            return None;
+        };
+        let root = tls.ssl().verified_chain()?.iter().last()?;
+        String::from_utf8(root.to_pem().ok()?).ok()
+    }
+
     /// True when the bytes are encrypted.
     pub fn is_tls(&self) -> bool {
         matches!(self, Stream::Tls(_))

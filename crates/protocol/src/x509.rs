@@ -17,7 +17,7 @@ mod tests;
 pub use authorities::{AuthoritiesWithoutPolicy, signers_of, without_policy};
 pub(crate) use authorities::{Stamp, stamp};
 pub use extensions::Proxy;
-pub(crate) use names::{comparable_name, slash_form};
+pub(crate) use names::{comparable_name, has_look_of, slash_form};
 
 use crate::identity::{Identity, Method, NameSource, delegation_id};
 use crate::membership::{MemberRules, Membership};

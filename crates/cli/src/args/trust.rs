@@ -87,8 +87,8 @@ pub struct TrustAddArgs {
     /// Do not ask: trust whichever site answers at this URL.
     #[arg(long)]
     pub yes: bool,
-    /// Do not ask: the SHA-256 fingerprint that its authority must have; repeat it for more authorities, or for keys of its
-    /// issuer.
+    /// Do not ask: the SHA-256 fingerprint that its authority must have, also if that is already trusted here; repeat it for keys of
+    /// its issuer.
     #[arg(long = "fingerprint", value_name = "SHA-256")]
     pub fingerprints: Vec<String>,
 }

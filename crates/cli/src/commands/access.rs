@@ -3,13 +3,20 @@
 //! A token that a command signs itself is for one server, for what the command does there, and for minutes: it is renewed
 //! while the command runs. Only what a transfer service keeps for a job lives for hours.
 
-use crate::args::{AccessArgs, DoorArgs};
-use crate::environment::{ContextToken, Environment};
+mod administrators_door;
+mod context_token;
+mod token_discovery;
+
+pub use administrators_door::AdministratorsDoor;
+pub use token_discovery::read_token;
+
+use crate::args::AccessArgs;
+use crate::environment::Environment;
 use crate::exit::CommandError;
-use crate::output::Output;
 use crate::site::config::in_url;
 use crate::site::directory::SiteDirectory;
 use crate::site::issuer::{Grant, SiteIssuer};
+use context_token::TokenOfContext;
 use parking_lot::Mutex;
 use penstock_field_tools::credentials::{Credentials, ShownCredentials};
 use penstock_field_tools::remote::path_of;
@@ -17,75 +24,12 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_model::NamespacePath;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::tls::ClientTls;
-use penstock_protocol::token::ADMIN_SCOPE;
-use rustix::fs::OFlags;
-use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use token_discovery::{bearer_token, discovered_token, token_in};
 use url::Url;
-
-/// The door of a storage element, for what its administrators ask there.
-pub struct AdministratorsDoor {
-    pub client: Client,
-    pub door: Url,
-    pub credentials: Arc<dyn Credentials>,
-}
-
-impl AdministratorsDoor {
-    /// The door that is meant, and the token of an administrator for it, which is shown to the site's own door alone.
-    pub fn of(
-        args: &DoorArgs,
-        environment: &Environment,
-        what: &str,
-    ) -> Result<AdministratorsDoor, CommandError> {
-        let access = Access::open(&args.access, environment, 1)?;
-        let config = match &args.access.dir {
-            Some(dir) => Some(SiteDirectory::at(dir)?.config()?),
-            None => None,
-        };
-        let parsed = |url: Option<String>| url.and_then(|url| Url::parse(&url).ok());
-        let own = parsed(config.as_ref().and_then(|config| config.door_url()));
-        let service = parsed(config.as_ref().and_then(|config| config.service_url()));
-        let door = args.door.as_ref().or(own.as_ref()).cloned();
-        let door = door.ok_or_else(|| {
-            CommandError::Usage(
-                "name the storage element: --dir of a site with [storage], or --door URL with --token-file".to_owned(),
-            )
-        })?;
-        let is_at = |url: &Option<Url>| url.as_ref().map(Server::of) == Some(Server::of(&door));
-        if is_at(&service) && !is_at(&own) {
-            let own = own.map(|own| format!("; the door of its storage element is {own}"));
-            return Err(CommandError::Usage(format!(
-                "{door} is the transfer service of the site in --dir, which has no {what}{}",
-                own.unwrap_or_default()
-            )));
-        }
-        let need = match &own {
-            _ if !access.mints() => None,
-            Some(own) if Server::of(own) == Server::of(&door) => Some(Need {
-                scope: ADMIN_SCOPE.to_owned(),
-                audiences: vec![own.as_str().trim_end_matches('/').to_owned()],
-            }),
-            Some(_) | None => {
-                return Err(CommandError::Usage(format!(
-                    "{door} is not the door of the site in --dir, and the administrator's token is not sent to other servers; \
-                     use the --dir of its own site, or --token-file with a token that it accepts"
-                )));
-            }
-        };
-        let credentials = access.credentials(need.map(|need| (Server::of(&door), need)));
-        Ok(AdministratorsDoor {
-            client: access.client,
-            door,
-            credentials,
-        })
-    }
-}
 
 /// What a command does to a path, as the scope of the token that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +54,6 @@ impl Purpose {
 
 /// Where sites of the grid keep their CA certificates.
 const GRID_CERTIFICATES: &str = "/etc/grid-security/certificates";
-/// Tokens longer than this are no tokens: the HTTP head that carries one is bounded too.
-const TOKEN_FILE_BYTES_MAX: u64 = 32 << 10;
 /// How long a token lives that a command shows itself, as WLCG profile 1.3 recommends. A new one is made when half of it
 /// is over, so clocks may differ by the other half.
 const LIFETIME: Duration = Duration::from_secs(20 * 60);
@@ -132,60 +74,6 @@ enum Credential {
     OfContext(Arc<TokenOfContext>),
     Minted(Arc<Minter>),
     Anonymous,
-}
-
-/// The token of a context, and who gets it.
-struct TokenOfContext {
-    token: String,
-    servers: BTreeMap<Server, Vec<String>>,
-    /// Others of which it was said that they do not.
-    said: Mutex<BTreeSet<String>>,
-}
-
-impl TokenOfContext {
-    fn of(found: &ContextToken) -> Result<TokenOfContext, CommandError> {
-        let servers = found.servers.iter();
-        let servers = servers.map(|url| (Server::of(url), audiences_of(url)));
-        Ok(TokenOfContext {
-            token: bearer_token(&read_token(&found.file)?, &found.file.display().to_string())?,
-            servers: servers.collect(),
-            said: Mutex::default(),
-        })
-    }
-
-    fn at(&self, server: &Server) -> Option<&str> {
-        self.token_if(self.servers.contains_key(server), &server.0)
-    }
-
-    /// For a server that is known by its names alone.
-    fn for_audiences(&self, audiences: &[String]) -> Option<&str> {
-        let is_own = self.servers.values().any(|known| known == audiences);
-        self.token_if(is_own, audiences.first().map_or("", String::as_str))
-    }
-
-    /// An error where the transfer service would show it to another server.
-    fn refuse_other(&self, server: &Server) -> Result<(), CommandError> {
-        match self.servers.contains_key(server) {
-            true => Ok(()),
-            false => Err(CommandError::Usage(format!(
-                "{} is no server of the context, and the transfer service would show it the context's token; type \
-                 --token-file to let it, give --source-token-file and --destination-token-file, or add the server to the \
-                 context with --token-for",
-                server.0
-            ))),
-        }
-    }
-
-    /// Says once of each server that it does not get it.
-    fn token_if(&self, is_own: bool, server: &str) -> Option<&str> {
-        if !is_own && self.said.lock().insert(server.to_owned()) {
-            Output::error(&format!(
-                "{server} is no server of the context, so the context's token is not sent there; if it should be, type \
-                 --token-file, or add the server to the context with --token-for"
-            ));
-        }
-        is_own.then_some(self.token.as_str())
-    }
 }
 
 struct Minter {
@@ -411,10 +299,10 @@ fn find_credential(
     environment: &Environment,
 ) -> Result<Credential, CommandError> {
     if let Some(token) = &args.token {
-        return given(token, "--token");
+        return bearer_token(token, "--token").map(Credential::Given);
     }
     if let Some(path) = &args.token_file {
-        return given(&read_token(path)?, &path.display().to_string());
+        return token_in(path).map(Credential::Given);
     }
     if let Some(found) = &environment.context_token
         && (args.dir.is_none() || args.dir == found.dir)
@@ -426,199 +314,14 @@ fn find_credential(
         let issuer = SiteIssuer::of(&SiteDirectory::at(dir)?)?;
         return Ok(Credential::Minted(Arc::new(Minter { issuer, subject })));
     }
-    discover_token(environment)
-}
-
-/// WLCG Bearer Token Discovery 1.0: the first place that exists is used, a bad one there is an error.
-fn discover_token(environment: &Environment) -> Result<Credential, CommandError> {
-    if let Some(token) = &environment.bearer_token {
-        return given(token, "BEARER_TOKEN");
-    }
-    if let Some(path) = &environment.bearer_token_file {
-        return given(&read_token(path)?, &path.display().to_string());
-    }
-    let name = format!("bt_u{}", environment.uid);
-    let places = environment
-        .runtime_dir
-        .iter()
-        .map(PathBuf::as_path)
-        .chain([Path::new("/tmp")]);
-    // A link that leads nowhere is there, too: it is told, not passed over.
-    match places
-        .map(|dir| dir.join(&name))
-        .find(|path| path.symlink_metadata().is_ok())
-    {
-        Some(path) => given(&read_discovered_token(&path)?, &path.display().to_string()),
-        None => Ok(Credential::Anonymous),
-    }
-}
-
-/// Reads a file that holds one token.
-pub fn read_token(path: &Path) -> Result<String, CommandError> {
-    let file = File::open(path).map_err(|why| unusable(path, &why))?;
-    token_of(file, path)
-}
-
-/// The same of a file that nobody has named. Everybody may put one into /tmp, so it counts only when it is a file of whoever
-/// runs the command, or of root, and nobody else may read or write it.
-fn read_discovered_token(path: &Path) -> Result<String, CommandError> {
-    // A pipe is opened without waiting for who writes it.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path);
-    let file = file.map_err(|why| match Errno::from_io_error(&why) {
-        Some(Errno::LOOP) => doubtful(path, "it is a symbolic link"),
-        _ => unusable(path, &why),
-    })?;
-    let metadata = file.metadata().map_err(|why| unusable(path, &why))?;
-    if !metadata.is_file() {
-        return Err(doubtful(path, "it is not a regular file"));
-    }
-    let (owner, own) = (metadata.uid(), rustix::process::getuid().as_raw());
-    if let Some(why) = access_of_others(owner, metadata.mode(), own) {
-        return Err(doubtful(path, &why));
-    }
-    token_of(file, path)
-}
-
-/// How others than `own` and root could have written a file, or could read it.
-fn access_of_others(owner: u32, mode: u32, own: u32) -> Option<String> {
-    if owner != own && owner != 0 {
-        return Some(format!("it belongs to another user (uid {owner})"));
-    }
-    let others = mode & 0o077;
-    (others != 0).then(|| {
-        let mode = mode & 0o7777;
-        format!(
-            "users other than its owner have access to it (mode {mode:04o}); run `chmod 600` on it"
-        )
-    })
-}
-
-fn token_of(file: File, path: &Path) -> Result<String, CommandError> {
-    let mut text = String::new();
-    let read = file
-        .take(TOKEN_FILE_BYTES_MAX + 1)
-        .read_to_string(&mut text);
-    read.map_err(|why| unusable(path, &why))?;
-    match text.len() as u64 > TOKEN_FILE_BYTES_MAX {
-        true => Err(unusable(
-            path,
-            &format!("it has more than {TOKEN_FILE_BYTES_MAX} bytes, too many for a token"),
-        )),
-        false => Ok(text),
-    }
-}
-
-fn unusable(path: &Path, why: &dyn std::fmt::Display) -> CommandError {
-    CommandError::Usage(format!("token file {}: {why}", path.display()))
-}
-
-fn doubtful(path: &Path, why: &str) -> CommandError {
-    let remedy = "it was found in a default place and is not used for this reason: remove it, or name a token with \
-                  --token-file or BEARER_TOKEN_FILE";
-    unusable(path, &format!("{why}; {remedy}"))
-}
-
-fn given(text: &str, origin: &str) -> Result<Credential, CommandError> {
-    bearer_token(text, origin).map(Credential::Given)
-}
-
-fn bearer_token(text: &str, origin: &str) -> Result<String, CommandError> {
-    let token = text.trim();
-    // RFC 6750 §2.1: the characters of a bearer token. Anything else would end or split the header.
-    let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-    match !token.is_empty() && token.bytes().all(valid) {
-        true => Ok(token.to_owned()),
-        false => Err(CommandError::Usage(format!(
-            "{origin} does not contain a bearer token"
-        ))),
-    }
+    let found = discovered_token(environment)?;
+    Ok(found.map_or(Credential::Anonymous, Credential::Given))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
-
-    fn discovered(environment: &Environment) -> String {
-        match discover_token(environment) {
-            Ok(Credential::Given(token)) => token,
-            Ok(Credential::Anonymous) => "none".into(),
-            Ok(Credential::OfContext(_) | Credential::Minted(_)) => "another".into(),
-            Err(why) => why.to_string(),
-        }
-    }
-
-    #[test]
-    fn tokens_are_discovered_in_the_order_of_the_profile() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let write = |name: &str, text: &str| {
-            let path = dir.path().join(name);
-            write_private(&path, text);
-            path
-        };
-        // A user id that nobody has, so that /tmp cannot interfere.
-        let mut environment = Environment {
-            uid: 4_000_000_001,
-            ..Environment::default()
-        };
-        assert_eq!(discovered(&environment), "none");
-        write("bt_u4000000001", "from-runtime-dir\n");
-        environment.runtime_dir = Some(dir.path().to_owned());
-        assert_eq!(discovered(&environment), "from-runtime-dir");
-        environment.bearer_token_file = Some(write("other", "from-file"));
-        assert_eq!(discovered(&environment), "from-file");
-        environment.bearer_token = Some(" from-variable ".into());
-        assert_eq!(discovered(&environment), "from-variable");
-        environment.bearer_token = Some("two words".into());
-        assert_eq!(
-            discovered(&environment),
-            "BEARER_TOKEN does not contain a bearer token"
-        );
-    }
-
-    fn write_private(path: &Path, text: &str) {
-        std::fs::write(path, text).expect("written");
-        std::fs::set_permissions(path, Permissions::from_mode(0o600)).expect("set");
-    }
-
-    #[test]
-    fn a_token_that_was_found_counts_only_when_nobody_else_could_have_put_it_there() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let place = dir.path().join("bt_u4000000001");
-        let environment = Environment {
-            uid: 4_000_000_001,
-            runtime_dir: Some(dir.path().to_owned()),
-            ..Environment::default()
-        };
-        let check = |expected: &str| {
-            let told = discovered(&environment);
-            assert!(told.contains(expected), "{expected}: {told}");
-        };
-        let elsewhere = dir.path().join("elsewhere");
-        std::os::unix::fs::symlink(&elsewhere, &place).expect("linked");
-        check("it is a symbolic link; ");
-        write_private(&elsewhere, "of-somebody");
-        check("it is a symbolic link; ");
-        std::fs::remove_file(&place).expect("removed");
-        std::fs::create_dir(&place).expect("made");
-        check("it is not a regular file; ");
-        std::fs::remove_dir(&place).expect("removed");
-        write_private(&place, "own");
-        check("own");
-        for mode in [0o604, 0o602, 0o640, 0o620] {
-            std::fs::set_permissions(&place, Permissions::from_mode(mode)).expect("set");
-            check("users other than its owner have access to it (mode 06");
-        }
-        assert_eq!(access_of_others(1000, 0o100_600, 1000), None);
-        assert_eq!(access_of_others(0, 0o100_600, 1000), None, "root's");
-        let foreign = access_of_others(1001, 0o100_600, 1000);
-        assert!(foreign.is_some_and(|why| why.contains("uid 1001")));
-    }
+    use crate::environment::ContextToken;
 
     fn wallet(credential: Credential, over_http: bool) -> Wallet {
         Wallet {
@@ -651,7 +354,7 @@ mod tests {
     fn the_token_of_a_context_goes_to_its_servers_only() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("token");
-        write_private(&file, "secret\n");
+        std::fs::write(&file, "secret\n").expect("written");
         let url = |text: &str| Url::parse(text).expect("a URL");
         let environment = Environment {
             context_token: Some(ContextToken {

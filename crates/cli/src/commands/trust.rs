@@ -3,28 +3,28 @@
 mod add;
 mod addresses;
 mod contact;
+mod hosts;
+mod list;
 mod refusals;
+mod site_facts;
 
-use crate::args::{SiteName, TrustCommand, TrustListArgs, TrustRemoveArgs, TrustShowArgs};
+use crate::args::{SiteName, TrustCommand, TrustRemoveArgs, TrustShowArgs};
 use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::config::{Config, without_secrets};
+use crate::site::config_file::ConfigEdit;
 use crate::site::directory::SiteDirectory;
 use crate::site::reload::Reload;
 use crate::site::serve::roles::{self, TrustedIssuers};
-use crate::site::trusted_sites::{
-    BroughtKind, ConfigEdit, StayingItem, TrustedAuthority, TrustedSite, TrustedSites, of_pki,
-};
+use crate::site::trusted_site::{BroughtKind, StayingItem, TrustedAuthority, of_pki};
+use crate::site::trusted_sites::TrustedSites;
 use crate::site::{check, own_document};
-use contact::{TellingError, told_by};
 use penstock_model::Timestamp;
 use penstock_model::text::one_line;
 use penstock_protocol::pki::ForeignAuthority;
 use penstock_protocol::site_document::SiteDocument;
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::fmt::Write;
-use url::Url;
 
 /// Characters of an authority's subject that are shown.
 const SUBJECT_SHOWN_CHARS: usize = 100;
@@ -34,14 +34,14 @@ pub async fn run(command: TrustCommand, output: Output) -> Result<(), CommandErr
     match command {
         TrustCommand::Show(args) => show(&args, output),
         TrustCommand::Add(args) => add::run(&args, output).await,
-        TrustCommand::List(args) => list(&args, output).await,
+        TrustCommand::List(args) => list::run(&args, output).await,
         TrustCommand::Remove(args) => remove(&args, output),
     }
 }
 
 /// One authority, as it is told.
 #[derive(Debug, Clone, Serialize)]
-struct AuthorityRow {
+pub struct AuthorityRow {
     /// SHA-256, as `openssl x509 -fingerprint -sha256` prints it.
     fingerprint: String,
     subject: String,
@@ -179,209 +179,6 @@ fn next_for_others(command: Option<&str>) -> String {
     }
 }
 
-/// How a site is found when it is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Standing {
-    /// It was not asked.
-    NotAsked,
-    /// It answers, and is who it was.
-    Same,
-    /// It does not answer.
-    Unreachable,
-    /// Somebody answers who has another authority than was trusted.
-    Changed,
-}
-
-/// One site, as `trust list` tells it.
-#[derive(Debug, Serialize)]
-struct SiteRow {
-    name: String,
-    site_name: String,
-    url: String,
-    since: String,
-    authorities: Vec<AuthorityRow>,
-    issuer: Option<String>,
-    key_fingerprints: Vec<String>,
-    rights: &'static str,
-    prefix: Option<String>,
-    vo: Option<String>,
-    servers: Vec<String>,
-    private_addresses: Vec<String>,
-    standing: Standing,
-    /// Why it is not found as it was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
-    /// The keys of its issuer are those of the day on which it was trusted. Sites change them from time to time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    same_keys: Option<bool>,
-}
-
-/// What `trust list` tells.
-#[derive(Debug, Serialize)]
-struct ListReport {
-    sites: Vec<SiteRow>,
-    /// Issuers in penstock.toml that were not added by `trust add` or `init --peer`.
-    issuers_by_hand: Vec<String>,
-}
-
-async fn list(args: &TrustListArgs, output: Output) -> Result<(), CommandError> {
-    let site = SiteDirectory::at(&args.dir)?;
-    let config = site.config()?;
-    let all = TrustedSites::read_only(&site).all()?;
-    let certificates = site.resolve(&config.trust.certificates);
-    let asked = all.into_iter().map(|trusted| {
-        let certificates = certificates.clone();
-        let offline = args.offline;
-        tokio::spawn(async move {
-            match (offline, Url::parse(&trusted.url)) {
-                (true, _) => (trusted, None),
-                (false, Ok(url)) => {
-                    let told = told_by(&url, &certificates).await;
-                    (trusted, Some(told))
-                }
-                (false, Err(why)) => (
-                    trusted,
-                    Some(Err(TellingError::Unreachable(why.to_string()))),
-                ),
-            }
-        })
-    });
-    let mut rows = Vec::new();
-    for asked in asked.collect::<Vec<_>>() {
-        let (trusted, told) = asked
-            .await
-            .map_err(|why| CommandError::local("cannot contact a site", why))?;
-        rows.push(row(&trusted, told));
-    }
-    let known: BTreeSet<&String> = rows.iter().filter_map(|row| row.issuer.as_ref()).collect();
-    let by_hand = config.trust.issuers.iter().map(|issuer| &issuer.issuer);
-    let report = ListReport {
-        issuers_by_hand: by_hand
-            .filter(|issuer| !known.contains(issuer))
-            .cloned()
-            .collect(),
-        sites: rows,
-    };
-    let named = |standing: Standing| {
-        let found = report.sites.iter().filter(|row| row.standing == standing);
-        let names: Vec<&str> = found.map(|row| row.name.as_str()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
-    let outcome = match (named(Standing::Changed), named(Standing::Unreachable)) {
-        (Some(names), _) => Err(CommandError::OtherSite(format!(
-            "these sites have a different authority than the one that was trusted: {names}"
-        ))),
-        (None, Some(names)) => Err(CommandError::Unreachable(format!(
-            "cannot be reached: {names}"
-        ))),
-        (None, None) => Ok(()),
-    };
-    output.conclude(&report, || list_text(&report), outcome)
-}
-
-fn row(trusted: &TrustedSite, told: Option<Result<SiteDocument, TellingError>>) -> SiteRow {
-    let named = |document: &SiteDocument| -> BTreeSet<String> {
-        let parsed = document.authorities.iter();
-        let parsed = parsed.filter_map(|pem| ForeignAuthority::parse(pem).ok());
-        let parsed = parsed.filter_map(|authority| TrustedAuthority::of(&authority).ok());
-        parsed.map(|authority| authority.fingerprint).collect()
-    };
-    let mut same_keys = None;
-    let (standing, why) = match told {
-        None => (Standing::NotAsked, None),
-        Some(Err(TellingError::Unreachable(why))) => (Standing::Unreachable, Some(why)),
-        Some(Err(TellingError::NotTrusted(why))) => (Standing::Changed, Some(why)),
-        Some(Ok(document)) => {
-            let now = named(&document);
-            let mut then = trusted.authorities.iter();
-            let keys = document.issuer.map(|issuer| issuer.key_fingerprints);
-            if !trusted.key_fingerprints.is_empty() {
-                same_keys = keys.map(|keys| keys == trusted.key_fingerprints);
-            }
-            match then.all(|then| now.contains(&then.fingerprint)) {
-                true => (Standing::Same, None),
-                false => {
-                    let why =
-                        "its site document names a different authority than when it was trusted";
-                    (Standing::Changed, Some(why.to_owned()))
-                }
-            }
-        }
-    };
-    let keys = trusted.key_fingerprints.iter();
-    SiteRow {
-        name: trusted.name.to_string(),
-        site_name: trusted.site_name.clone(),
-        url: trusted.url.clone(),
-        since: utc(trusted.added_at),
-        authorities: trusted.authorities.iter().map(AuthorityRow::of).collect(),
-        issuer: trusted.issuer.clone(),
-        key_fingerprints: keys.map(|key| with_colons(key)).collect(),
-        rights: trusted.rights.word(),
-        prefix: trusted.prefix.as_ref().map(ToString::to_string),
-        vo: trusted.vo.clone(),
-        servers: trusted.servers.clone(),
-        private_addresses: trusted.private_addresses.clone(),
-        standing,
-        why,
-        same_keys,
-    }
-}
-
-fn list_text(report: &ListReport) -> String {
-    let mut text: String = report.sites.iter().map(row_text).collect();
-    if report.sites.is_empty() {
-        text += "No other site is trusted. Add one with `penstock trust add URL`.\n";
-    }
-    if !report.issuers_by_hand.is_empty() {
-        let issuers = report.issuers_by_hand.join(", ");
-        let _ = writeln!(text, "Other token issuers in penstock.toml: {issuers}");
-    }
-    text
-}
-
-fn row_text(row: &SiteRow) -> String {
-    let mut text = format!("{}  {}, trusted since {}\n", row.name, row.url, row.since);
-    text += &grant_line(row.rights, row.prefix.as_deref(), row.vo.as_deref());
-    text += &servers_line(&row.servers);
-    let authorities: String = row.authorities.iter().map(AuthorityRow::lines).collect();
-    text += match authorities.is_empty() {
-        true => "  authority  trusted before\n",
-        false => &authorities,
-    };
-    let keys = match row.same_keys {
-        Some(false) => "; its issuer has new keys, as after a rotation",
-        Some(true) | None => "",
-    };
-    let why = row.why.as_deref().unwrap_or_default();
-    text += &match row.standing {
-        Standing::NotAsked => String::new(),
-        Standing::Same => format!("  now        reachable, same authority{keys}\n"),
-        Standing::Unreachable => format!("  now        not reachable: {why}\n"),
-        Standing::Changed => format!("  now        DIFFERENT AUTHORITY: {why}\n"),
-    };
-    text
-}
-
-/// What its tokens can do.
-fn grant_line(rights: &str, prefix: Option<&str>, vo: Option<&str>) -> String {
-    match (prefix, vo) {
-        (Some(prefix), Some(vo)) => format!(
-            "  tokens     its tokens allow '{rights}' below {prefix}, within their scopes, and submitting jobs here, as \
-             members of the VO {vo}\n"
-        ),
-        _ => "  tokens     its tokens allow nothing here\n".to_owned(),
-    }
-}
-
-fn servers_line(servers: &[String]) -> String {
-    match servers.is_empty() {
-        true => "  copies     it has no storage element\n".to_owned(),
-        false => format!("  copies     to and from {}\n", servers.join(", ")),
-    }
-}
-
 /// What was taken back.
 #[derive(Debug, Serialize)]
 struct RemoveReport {
@@ -509,6 +306,15 @@ fn edit(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_subject_is_shown_on_one_line() {
+        assert_eq!(shortened("/O=a   b/CN=x "), "/O=a b/CN=x");
+        assert_eq!(
+            shortened(&"x".repeat(200)).chars().count(),
+            SUBJECT_SHOWN_CHARS + 1
+        );
+    }
 
     #[test]
     fn fingerprints_are_shown_as_openssl_prints_them() {

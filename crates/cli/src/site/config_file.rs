@@ -3,6 +3,7 @@
 use crate::exit::CommandError;
 use crate::site::acquaintance::Acquaintance;
 use crate::site::config::{Config, ForeignIssuer, Pool, without_secrets};
+use crate::site::directory::SiteDirectory;
 use penstock_durable_file::{replace_existing, replace_private};
 use penstock_model::Right;
 use std::net::SocketAddr;
@@ -185,8 +186,28 @@ fn remove_from(list: &mut toml_edit::Array, texts: &[String]) {
     });
 }
 
+/// A change of `penstock.toml` that was read and judged whole.
+pub struct ConfigEdit {
+    /// The text that is there.
+    pub before: String,
+    /// What it means.
+    pub config: Config,
+    /// The text that takes its place.
+    pub edited: String,
+}
+
+impl ConfigEdit {
+    /// Puts it in place, unless nothing changes. Gives the copy of the former file.
+    pub fn put_in_place(&self, site: &SiteDirectory) -> Result<Option<PathBuf>, CommandError> {
+        match self.before == self.edited {
+            true => Ok(None),
+            false => put_in_place(&site.config_file(), &self.before, &self.edited).map(Some),
+        }
+    }
+}
+
 /// Puts an edited configuration in the place of the present one, of which a copy stays beside it. Tells where.
-pub fn put_in_place(path: &Path, before: &str, edited: &str) -> Result<PathBuf, CommandError> {
+fn put_in_place(path: &Path, before: &str, edited: &str) -> Result<PathBuf, CommandError> {
     let copy = path.with_extension("toml.before");
     // Addresses of receivers of alerts may be secrets.
     replace_private(&copy, before).map_err(|why| CommandError::local(copy.display(), why))?;

@@ -8,6 +8,7 @@ mod alerts;
 mod documents;
 pub mod explain;
 mod files;
+mod fixed;
 pub mod host;
 mod issuer;
 mod live;
@@ -26,6 +27,7 @@ use crate::site::directory::SiteDirectory;
 use crate::site::expiry;
 use crate::site::reload;
 use files::{LOOK_EVERY, WatchedFiles};
+use fixed::Reloadable;
 use issuer::{Published, PublishedDocuments};
 use monitor::SiteMonitor;
 use penstock_clock::wall_clock;
@@ -322,8 +324,10 @@ impl RunningRoles {
     async fn reload(&mut self, site: &SiteDirectory, started_with: &Config) {
         let reloaded = match site.config() {
             Err(why) => Err(why.into()),
-            Ok(config) => {
-                for change in roles::needs_restart(started_with, &config) {
+            Ok(read) => {
+                let Reloadable { config, waiting } =
+                    Reloadable::of(started_with, &self.config, read);
+                for change in waiting {
                     tracing::warn!(%change, "a change needs a restart");
                 }
                 self.take_over(site, &config).await.map(|()| config)

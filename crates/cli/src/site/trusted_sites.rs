@@ -6,158 +6,22 @@
 use crate::args::{SITE_NAME_CHARS_MAX, SiteName, SiteRights};
 use crate::exit::CommandError;
 use crate::site::acquaintance::Acquaintance;
-use crate::site::config::{Config, ForeignIssuer};
-use crate::site::config_file::{put_in_place, with_acquaintance, without_acquaintance};
+use crate::site::config::Config;
+use crate::site::config_file::{ConfigEdit, with_acquaintance, without_acquaintance};
 use crate::site::directory::SiteDirectory;
+use crate::site::trusted_site::{
+    BeforeTrust, BroughtKind, StayingItem, TrustedAuthority, TrustedSite, of_pki, read,
+};
 use penstock_clock::wall_clock;
 use penstock_durable_file::{make_directory, replace_private, sync_directory};
 use penstock_model::text::hex;
-use penstock_model::{NamespacePath, Timestamp};
-use penstock_protocol::pki::{ForeignAuthority, PkiError};
-use penstock_protocol::site_document::{SiteDocument, canonical_host};
+use penstock_protocol::pki::ForeignAuthority;
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use url::Url;
+use std::path::PathBuf;
 
 const DIRECTORY: &str = "trusted-sites";
-/// Bytes of a file here: authorities in PEM are most of it.
-const FILE_BYTES_MAX: u64 = 256 << 10;
-
-/// The authority of a site's host certificate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrustedAuthority {
-    /// SHA-256 of the certificate, hexadecimal.
-    pub fingerprint: String,
-    /// In slash form.
-    pub subject: String,
-    pub ends_at: Timestamp,
-    pub pem: String,
-}
-
-impl TrustedAuthority {
-    pub fn of(authority: &ForeignAuthority) -> Result<TrustedAuthority, PkiError> {
-        Ok(TrustedAuthority {
-            fingerprint: hex(&authority.fingerprint()),
-            subject: authority.subject().to_owned(),
-            ends_at: authority.ends(),
-            pem: authority.pem()?,
-        })
-    }
-}
-
-/// What was there before by hand, and stays when the site is not trusted any more.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BeforeTrust {
-    pub issuer: bool,
-    pub servers: BTreeSet<String>,
-    pub private_addresses: BTreeSet<String>,
-    /// By their fingerprints.
-    pub authorities: BTreeSet<String>,
-}
-
-/// One site that is trusted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrustedSite {
-    /// Under which it is kept here.
-    pub name: SiteName,
-    /// What it calls itself.
-    pub site_name: String,
-    /// Where it tells of itself: a port of it, without a path.
-    pub url: String,
-    /// Since when.
-    pub added_at: Timestamp,
-    /// Those of its host certificate. Empty: it was trusted already.
-    pub authorities: Vec<TrustedAuthority>,
-    /// Of the subject of its host certificate, for the signing policy of the authorities.
-    pub host_subject: String,
-    /// Its token issuer, when its tokens can do something here.
-    pub issuer: Option<String>,
-    /// Thumbprints of the issuer's keys as they were then.
-    pub key_fingerprints: Vec<String>,
-    pub rights: SiteRights,
-    /// Below which directory its tokens can do that.
-    pub prefix: Option<NamespacePath>,
-    /// As members of which VO.
-    pub vo: Option<String>,
-    /// Where copies may go to and come from.
-    pub servers: Vec<String>,
-    /// Addresses of these that are not public.
-    pub private_addresses: Vec<String>,
-    pub before: BeforeTrust,
-}
-
-impl TrustedSite {
-    /// What it needs in the configuration.
-    pub fn acquaintance(&self) -> Acquaintance {
-        let issuer = self.issuer.as_ref().map(|issuer| {
-            let prefix = self.prefix.clone().unwrap_or_else(NamespacePath::root);
-            let vo = self.vo.clone();
-            ForeignIssuer::limited(issuer, prefix, vo, self.rights.rights())
-        });
-        Acquaintance {
-            issuer,
-            servers: self.servers.clone(),
-            private_addresses: self.private_addresses.clone(),
-        }
-    }
-
-    pub fn has_authority(&self, fingerprint: &str) -> bool {
-        let mut own = self.authorities.iter();
-        own.any(|own| own.fingerprint == fingerprint)
-    }
-
-    /// The hosts of its servers.
-    pub fn hosts(&self) -> BTreeSet<String> {
-        let urls = self.servers.iter().map(|server| {
-            let server = server.trim_start_matches("http://");
-            Url::parse(&format!("https://{server}"))
-        });
-        let hosts = urls.filter_map(|url| canonical_host(url.ok()?.host_str()?));
-        hosts.collect()
-    }
-}
-
-/// What a site has brought.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BroughtKind {
-    Authority,
-    Issuer,
-    Server,
-    PrivateAddress,
-}
-
-impl BroughtKind {
-    /// For people.
-    pub fn noun(self) -> &'static str {
-        match self {
-            BroughtKind::Authority => "the authority",
-            BroughtKind::Issuer => "the token issuer",
-            BroughtKind::Server => "the server",
-            BroughtKind::PrivateAddress => "the address",
-        }
-    }
-
-    /// As long as it is there somebody is believed.
-    pub fn is_trust(self) -> bool {
-        matches!(self, BroughtKind::Authority | BroughtKind::Issuer)
-    }
-}
-
-/// Something of a site that stays when the site is not trusted any more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct StayingItem {
-    pub kind: BroughtKind,
-    /// As the configuration names it; of an authority the fingerprint.
-    pub value: String,
-    /// Other sites that need it. Empty: it was there before the site was trusted.
-    pub needed_by: Vec<SiteName>,
-}
 
 /// The directory with the files, changed by one command at a time.
 pub struct TrustedSites {
@@ -336,6 +200,7 @@ impl TrustedSites {
             url,
             added_at: wall_clock(),
             authorities: vec![TrustedAuthority::of(&authority).map_err(of_pki)?],
+            certified_by: None,
             host_subject: String::new(),
             issuer: issuer.map(|issuer| issuer.issuer.clone()),
             key_fingerprints: Vec::new(),
@@ -487,109 +352,14 @@ const PRIVATE_ADDRESSES: ListOfSite = ListOfSite {
     before: |before| &before.private_addresses,
 };
 
-/// A change of `penstock.toml` that was read and judged whole.
-pub struct ConfigEdit {
-    /// The text that is there.
-    pub before: String,
-    /// What it means.
-    pub config: Config,
-    /// The text that takes its place.
-    pub edited: String,
-}
-
-impl ConfigEdit {
-    /// Puts it in place, unless nothing changes. Gives the copy of the former file.
-    fn put_in_place(&self, site: &SiteDirectory) -> Result<Option<PathBuf>, CommandError> {
-        match self.before == self.edited {
-            true => Ok(None),
-            false => put_in_place(&site.config_file(), &self.before, &self.edited).map(Some),
-        }
-    }
-}
-
-/// The hosts of a site that count here, that which was typed and those that could not lead to anything inside; and the others.
-/// `taken`: names of this site, and of other ones that are trusted.
-pub fn hosts_that_count(
-    document: &SiteDocument,
-    typed: &str,
-    taken: &[String],
-    is_public: impl Fn(&str) -> bool,
-) -> (Vec<String>, Vec<String>) {
-    let counts = |host: &String| {
-        let is_taken = taken.iter().any(|taken| taken.eq_ignore_ascii_case(host));
-        host == typed || (!is_taken && is_public(host))
-    };
-    document.hosts.iter().cloned().partition(counts)
-}
-
-/// Trouble with a certificate or the directory of trusted ones.
-pub fn of_pki(why: PkiError) -> CommandError {
-    match why {
-        PkiError::File { path, why } => CommandError::local(path.display(), why),
-        other => CommandError::Usage(other.to_string()),
-    }
-}
-
-fn read(path: &Path) -> Result<TrustedSite, CommandError> {
-    let unusable = |why: &dyn fmt::Display| {
-        CommandError::Configuration(format!(
-            "{} is not readable: {why}; move it away to continue without it",
-            path.display()
-        ))
-    };
-    let mut text = String::new();
-    let file = File::open(path).map_err(|why| unusable(&why))?;
-    file.take(FILE_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(|why| unusable(&why))?;
-    let site: TrustedSite = serde_json::from_str(&text).map_err(|why| unusable(&why))?;
-    let stem = path.file_stem().and_then(|stem| stem.to_str());
-    match stem == Some(site.name.as_str()) {
-        true => Ok(site),
-        false => Err(unusable(&format_args!(
-            "it describes the site '{}' but has another file name",
-            site.name
-        ))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn hosts_of_a_stranger_count_only_when_they_cannot_lead_inside() {
-        let hosts = [
-            "10.0.0.5",
-            "se.other.org",
-            "localhost",
-            "192.168.1.1",
-            "me.org",
-        ];
-        let document = SiteDocument::new("other", &hosts.map(str::to_owned));
-        let own = ["ME.org".to_owned(), "localhost".to_owned()];
-        let is_public = |host: &str| host == "se.other.org" || host == "me.org";
-        let (counting, left_out) = hosts_that_count(&document, "10.0.0.5", &own, is_public);
-        assert_eq!(counting, ["10.0.0.5", "se.other.org"]);
-        assert_eq!(left_out, ["localhost", "192.168.1.1", "me.org"]);
-    }
-
     fn site(name: &str, server: &str) -> TrustedSite {
         TrustedSite {
-            name: name.parse().expect("a name"),
-            site_name: name.to_owned(),
-            url: format!("https://{name}:8443"),
-            added_at: Timestamp(1),
-            authorities: Vec::new(),
-            host_subject: String::new(),
-            issuer: Some(format!("https://{name}:8443")),
-            key_fingerprints: Vec::new(),
-            rights: SiteRights::Read,
-            prefix: Some(NamespacePath::root()),
-            vo: Some(name.to_owned()),
             servers: vec![format!("{name}:8443"), server.to_owned()],
-            private_addresses: vec!["10.0.0.1:8443".to_owned()],
-            before: BeforeTrust::default(),
+            ..TrustedSite::example(name)
         }
     }
 
@@ -665,14 +435,8 @@ mod tests {
     #[test]
     fn an_issuer_or_an_authority_that_another_site_has_is_told_to_stay() {
         let (_made, sites) = sites();
-        let authority = TrustedAuthority {
-            fingerprint: "ab".repeat(32),
-            subject: "/CN=CA".to_owned(),
-            ends_at: Timestamp(1),
-            pem: String::new(),
-        };
         let one = TrustedSite {
-            authorities: vec![authority],
+            authorities: vec![TrustedAuthority::example("ab")],
             servers: Vec::new(),
             private_addresses: Vec::new(),
             ..site("one", "x:1")
@@ -707,14 +471,6 @@ mod tests {
                 .iter()
                 .any(|item| item.kind.is_trust() && item.needed_by.is_empty())
         );
-    }
-
-    #[test]
-    fn hosts_of_a_record_are_found_in_its_servers() {
-        let mut known = site("one", "[2001:db8::1]:8443");
-        known.servers.push("http://SE.example.org:80".to_owned());
-        let hosts: Vec<String> = known.hosts().into_iter().collect();
-        assert_eq!(hosts, ["2001:db8::1", "one", "se.example.org"]);
     }
 
     #[test]

@@ -165,14 +165,15 @@ const CLI: [&str; 8] = [
     "site",
     "commands",
 ];
-const CLI_SITE: [&str; 22] = [
+const CLI_SITE: [&str; 23] = [
     "config",
     "acquaintance",
-    "config_file",
     "ownership",
     "directory",
+    "config_file",
     "own_document",
     "reload",
+    "trusted_site",
     "trusted_sites",
     "element_rows",
     "path_story",

@@ -1,17 +1,19 @@
 //! Certificates of authorities that another site has sent: what a person compares of them, whether they may come beside those
 //! that are trusted already, and how they get into a hashed directory and out of it.
 
-use super::{
-    PkiError, check_site_name, in_file, place, read_certificate, replace, slash_form, timestamp,
-};
-use crate::x509::signing_policy;
+use super::hashed_directory::{Policy, authorities_in, file_of, hash_of, place};
+use super::{NAME_CHARS_SHOWN, PkiError, check_site_name, in_file, replace, slash_form, timestamp};
+use crate::x509::{has_look_of, signing_policy};
 use openssl::sha::sha256;
 use openssl::x509::X509;
 use penstock_model::Timestamp;
+use std::cmp::Ordering;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+/// Characters of the subject of an authority that was sent. Those of the field have a hundred.
+const SUBJECT_CHARS_MAX: usize = 256;
 /// Where our own authorities sign: below their site's organisation.
 const OWN_AUTHORITIES: &str = "/DC=penstock/O=";
 
@@ -35,14 +37,21 @@ impl ForeignAuthority {
         })
     }
 
-    /// Reads the one certificate of a text.
+    /// Reads the one certificate of a text, as a stranger's.
     pub fn parse(pem: &str) -> Result<ForeignAuthority, PkiError> {
         let certificate = X509::from_pem(pem.as_bytes()).map_err(|why| PkiError::Content {
             path: "what was sent".into(),
             what: "certificate",
             why,
         })?;
-        ForeignAuthority::of(certificate)
+        let read = ForeignAuthority::of(certificate)?;
+        match read.subject.chars().count() > SUBJECT_CHARS_MAX {
+            true => {
+                let shown = read.subject.chars().take(NAME_CHARS_SHOWN).collect();
+                Err(PkiError::Name(shown, "it is longer than 256 characters"))
+            }
+            false => Ok(read),
+        }
     }
 
     /// SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` tells it.
@@ -97,15 +106,18 @@ impl ForeignAuthority {
 
     /// The file of an authority in a hashed directory that could be taken for this one, or for which this one could sign.
     pub fn rival_in(&self, directory: &Path) -> Result<Option<PathBuf>, PkiError> {
-        // Some who read names take upper case for lower case.
-        let same = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
-        for (path, other) in certificates_in(directory)? {
-            let organisations = self.organisation().zip(other.organisation());
-            let same_site = organisations.is_some_and(|(own, other)| same(own, other));
-            if (same(&other.subject, &self.subject) || same_site)
-                && other.fingerprint != self.fingerprint
-            {
-                return Ok(Some(path));
+        let is_same = |one: &str, other: &str| one == other || has_look_of(one, other);
+        let name = self.certificate.subject_name();
+        for installed in authorities_in(directory)? {
+            let other = installed.certificate.subject_name();
+            // One whose name cannot be written is compared as OpenSSL compares it.
+            let subject = slash_form(other).unwrap_or_default();
+            let sites = site_part(&self.subject).zip(site_part(&subject));
+            let is_rival = other.try_cmp(name)? == Ordering::Equal
+                || is_same(&subject, &self.subject)
+                || sites.is_some_and(|(own, other)| is_same(own, other));
+            if is_rival && sha256(&installed.certificate.to_der()?) != self.fingerprint {
+                return Ok(Some(installed.path));
             }
         }
         Ok(None)
@@ -113,77 +125,44 @@ impl ForeignAuthority {
 
     /// The file that holds it in a hashed directory.
     pub fn file_in(&self, directory: &Path) -> Result<Option<PathBuf>, PkiError> {
-        let same = |(path, other): (PathBuf, ForeignAuthority)| {
-            (other.fingerprint == self.fingerprint).then_some(path)
-        };
-        Ok(certificates_in(directory)?.into_iter().find_map(same))
+        file_of(&self.certificate, directory)
     }
 
-    /// A file of a hashed directory, in which the authority is not as yet, that lets an authority of its name sign something
-    /// else than [`ForeignAuthority::permitted`] tells: what is left of one that was removed by hand.
-    pub fn left_policy_in(
-        &self,
-        directory: &Path,
-        host_subject: &str,
-    ) -> Result<Option<PathBuf>, PkiError> {
-        if !directory.exists() || self.file_in(directory)?.is_some() {
-            return Ok(None);
+    /// Errors: in a hashed directory, in which the authority is not as yet, is something that lets an authority of its name sign
+    /// something else than [`ForeignAuthority::permitted`] tells, such as what is left of one that was removed by hand; or an
+    /// authority that could sign nothing any more.
+    pub fn check_policies(&self, directory: &Path, host_subject: &str) -> Result<(), PkiError> {
+        match self.file_in(directory)? {
+            Some(_) => Ok(()),
+            None => self
+                .policy(host_subject)
+                .check(directory, &hash_of(&self.certificate)),
         }
-        // Where there is one it outranks the policy, and its rules may be for any authority of this hash.
-        let namespaces = self.beside(directory, "namespaces");
-        if namespaces.exists() {
-            return Ok(Some(namespaces));
-        }
-        let path = self.beside(directory, "signing_policy");
-        let present = match fs::read_to_string(&path) {
-            Ok(present) => present,
-            Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(why) => return Err(in_file(&path)(why)),
-        };
-        let own = self.policy(host_subject);
-        let words_of = |lines: &[&str]| -> Vec<String> {
-            let lines = lines.iter().filter(|line| !line.trim().starts_with('#'));
-            let words = lines.flat_map(|line| line.split_whitespace());
-            words.map(str::to_owned).collect()
-        };
-        let own: Vec<&str> = own.lines().collect();
-        let (entries, _) = signing_policy::entries_of(&present, &self.subject);
-        let is_other = |entry: &Vec<&str>| words_of(entry) != words_of(&own);
-        Ok(entries.iter().any(is_other).then_some(path))
     }
 
     fn beside(&self, directory: &Path, ending: &str) -> PathBuf {
-        let hash = self.certificate.subject_name_hash();
-        directory.join(format!("{hash:08x}.{ending}"))
+        let hash = hash_of(&self.certificate);
+        directory.join(format!("{hash}.{ending}"))
     }
 
-    fn policy(&self, host_subject: &str) -> String {
-        format!(
-            "access_id_CA      X509         '{}'\n\
-             pos_rights        globus       CA:sign\n\
-             cond_subjects     globus       '\"{}\"'\n",
-            self.subject,
-            self.permitted(host_subject)
-        )
+    fn policy(&self, host_subject: &str) -> Policy {
+        Policy {
+            authority: self.subject.clone(),
+            signs: self.permitted(host_subject),
+        }
     }
 
     /// Puts it into a hashed directory, with a policy by which it signs only what [`ForeignAuthority::permitted`] tells. What is
     /// there stays as it is.
     ///
-    /// Errors: the subject of the host cannot stand there as itself; another policy is left there.
+    /// Errors: the subject of the host cannot stand there as itself; those of [`ForeignAuthority::check_policies`].
     pub fn install(&self, directory: &Path, host_subject: &str) -> Result<PathBuf, PkiError> {
-        if directory.exists()
-            && let Some(path) = self.file_in(directory)?
+        if self.is_for_host_only()
+            && !is_literal(host_subject)
+            && self.file_in(directory)?.is_none()
         {
-            return Ok(path);
-        }
-        if self.is_for_host_only() && !is_literal(host_subject) {
             let why = "it cannot be written into a signing policy";
             return Err(PkiError::Name(host_subject.to_owned(), why));
-        }
-        if let Some(path) = self.left_policy_in(directory, host_subject)? {
-            let subject = self.subject.clone();
-            return Err(PkiError::LeftPolicy { path, subject });
         }
         place(
             &self.certificate,
@@ -229,9 +208,10 @@ impl ForeignAuthority {
 
     /// Takes out of a policy file what it says of this authority, unless another one of the same name stays.
     fn withdraw_policy(&self, directory: &Path, policy: &Path) -> Result<(), PkiError> {
-        let mut others = certificates_in(directory)?.into_iter();
-        if others.any(|(_, other)| other.subject == self.subject) {
-            return Ok(());
+        for other in authorities_in(directory)? {
+            if slash_form(other.certificate.subject_name()).ok() == Some(self.subject.clone()) {
+                return Ok(());
+            }
         }
         let present = fs::read_to_string(policy).map_err(in_file(policy))?;
         let (entries, rest) = signing_policy::entries_of(&present, &self.subject);
@@ -244,15 +224,25 @@ impl ForeignAuthority {
 
 /// Below which name an authority of ours signs. A name that `init` gives to none may mean more to who reads a policy.
 fn organisation_of(subject: &str) -> Option<&str> {
-    let (above, _) = subject.rsplit_once('/')?;
+    let above = site_part(subject)?;
     let name = above.strip_prefix(OWN_AUTHORITIES)?;
     check_site_name(name).is_ok().then_some(above)
+}
+
+/// What the names of all that an authority of ours signs have in common, and those that people take for them.
+fn site_part(subject: &str) -> Option<&str> {
+    let (above, _) = subject.rsplit_once('/')?;
+    let start = above.get(..OWN_AUTHORITIES.len())?;
+    start.eq_ignore_ascii_case(OWN_AUTHORITIES).then_some(above)
 }
 
 /// Whether a subject stands for itself alone in a signing policy, by whatever program that is read.
 fn is_literal(subject: &str) -> bool {
     let has_meaning = |c: char| c.is_control() || "'\"*?[]\\".contains(c);
-    subject.starts_with('/') && !subject.contains(has_meaning)
+    // Several blanks pass for one.
+    let blanks = ["  ", " /", "/ ", "= "];
+    let is_plain = !blanks.iter().any(|blanks| subject.contains(blanks)) && !subject.ends_with(' ');
+    subject.starts_with('/') && is_plain && !subject.contains(has_meaning)
 }
 
 /// Whether a subject in slash form is that of this host: its last name is the host's, with `host/` before it or without.
@@ -262,31 +252,11 @@ pub fn names_host(subject: &str, host: &str) -> bool {
     !host.is_empty() && name.is_some_and(|name| name.eq_ignore_ascii_case(host))
 }
 
-/// The authorities of a hashed directory. Files that hold none are left out, as those who trust the directory leave them out.
-fn certificates_in(directory: &Path) -> Result<Vec<(PathBuf, ForeignAuthority)>, PkiError> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).map_err(in_file(directory))? {
-        let path = entry.map_err(in_file(directory))?.path();
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        let is_numbered = ending.is_some_and(|ending| {
-            !ending.is_empty() && ending.bytes().all(|byte| byte.is_ascii_digit())
-        });
-        if (is_numbered || ending == Some("pem"))
-            && let Ok(certificate) = read_certificate(&path)
-            && let Ok(authority) = ForeignAuthority::of(certificate)
-        {
-            found.push((path, authority));
-        }
-    }
-    found.sort_by(|one, other| one.0.cmp(&other.0));
-    Ok(found)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{
         HOST_LIFETIME, HOST_RSA_BITS, create_ca, digest_for, install_ca, issue_host_certificate,
-        set_validity, started,
+        read_certificate, set_validity, started,
     };
     use super::*;
     use openssl::pkey::PKey;
@@ -433,22 +403,29 @@ mod tests {
             .install(made.path(), "/O=grid/CN=se")
             .expect("installed");
         let left = path.with_extension("signing_policy");
-        let wide = fs::read_to_string(&left)
-            .expect("there")
-            .replace("/O=grid/CN=se", "*");
-        fs::write(&left, &wide).expect("written");
+        let own = fs::read_to_string(&left).expect("there");
         fs::remove_file(&path).expect("removed by hand");
         let hostile = stranger(&[("O", "grid"), ("CN", "grid CA")]);
-        let found = hostile
-            .left_policy_in(made.path(), "/O=grid/CN=se")
-            .expect("read");
-        assert_eq!(found.as_ref(), Some(&left));
-        let refused = hostile.install(made.path(), "/O=grid/CN=se");
-        assert!(matches!(refused, Err(PkiError::LeftPolicy { .. })));
-        assert!(!path.exists() && fs::read_to_string(&left).expect("there") == wide);
-        // What says the same is no other one, however it is set.
-        let same = wide.replace("*", "/O=grid/CN=se").replace("      ", " ");
-        fs::write(&left, format!("# by hand\n{same}")).expect("written");
+        let check_refused = |text: &str| {
+            fs::write(&left, text).expect("written");
+            let checked = hostile.check_policies(made.path(), "/O=grid/CN=se");
+            assert!(
+                matches!(checked, Err(PkiError::LeftPolicy { .. })),
+                "{text}"
+            );
+            let refused = hostile.install(made.path(), "/O=grid/CN=se");
+            assert!(
+                matches!(refused, Err(PkiError::LeftPolicy { .. })),
+                "{text}"
+            );
+            assert!(!path.exists() && fs::read_to_string(&left).expect("there") == text);
+        };
+        check_refused(&own.replace("/O=grid/CN=se", "*"));
+        // Whatever it says: no authority of that hash is there, so it is of none.
+        check_refused(&own.replace("grid", "other"));
+        check_refused("");
+        // What an installation leaves that was cut off.
+        fs::write(&left, &own).expect("written");
         hostile
             .install(made.path(), "/O=grid/CN=se")
             .expect("installed");
@@ -459,6 +436,83 @@ mod tests {
         let refused = hostile.install(made.path(), "/O=grid/CN=se");
         let why = refused.expect_err("refused").to_string();
         assert!(why.contains("namespaces"), "{why}");
+    }
+
+    #[test]
+    fn a_policy_is_found_however_the_name_in_it_is_written() {
+        for written in [
+            "/O=M\\xC3\\xBCller/CN=W CA",
+            "/O=M\\xc3\\xbcller/CN=W CA",
+            "/O=Müller/CN=W CA",
+        ] {
+            let made = tempfile::tempdir().expect("a directory");
+            let hostile = stranger(&[("O", "Müller"), ("CN", "W CA")]);
+            assert_eq!(hostile.subject(), "/O=M\\xC3\\xBCller/CN=W CA");
+            let policy = hostile.beside(made.path(), "signing_policy");
+            let text = format!(
+                "access_id_CA X509 '{written}'\npos_rights globus CA:sign\ncond_subjects globus '\"*\"'\n"
+            );
+            fs::write(&policy, text).expect("written");
+            // Another authority of the hash is there, for which the file may be.
+            let other = stranger(&[("O", "other"), ("CN", "CA")]);
+            fs::write(policy.with_extension("0"), other.pem().expect("PEM")).expect("written");
+            let refused = hostile.install(made.path(), "/O=lab/CN=se");
+            assert!(
+                matches!(refused, Err(PkiError::LeftPolicy { .. })),
+                "{written}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_attribute_never_reads_like_several() {
+        let hostile = std::panic::catch_unwind(|| stranger(&[("DC", "penstock/O=t/CN=t CA")]));
+        assert!(hostile.is_err(), "its subject cannot be written");
+        let long = stranger(&[("O", &"x".repeat(60)), ("OU", &"x".repeat(60)), ("CN", "x")]);
+        let pem = long.pem().expect("PEM");
+        assert!(ForeignAuthority::parse(&pem).is_ok());
+        let units: Vec<(&str, String)> = (0..5).map(|_| ("OU", "x".repeat(60))).collect();
+        let units: Vec<(&str, &str)> = units
+            .iter()
+            .map(|(kind, text)| (*kind, text.as_str()))
+            .collect();
+        let pem = stranger(&units).pem().expect("PEM");
+        let why = ForeignAuthority::parse(&pem)
+            .err()
+            .expect("too long")
+            .to_string();
+        assert!(why.contains("longer than 256") && why.len() < 200, "{why}");
+    }
+
+    #[test]
+    fn an_authority_without_a_policy_is_not_locked_out_by_that_of_another_one() {
+        let made = tempfile::tempdir().expect("a directory");
+        let trusted = stranger(&[("DC", "penstock"), ("O", "e 4b"), ("CN", "e 4b CA")]);
+        let hostile = stranger(&[("DC", "penstock"), ("O", "e  4b"), ("CN", "e  4b CA")]);
+        // OpenSSL takes the two for one name.
+        let path = trusted.beside(made.path(), "0");
+        assert_eq!(path, hostile.beside(made.path(), "0"));
+        assert!(hostile.is_for_host_only(), "of no site that `init` makes");
+        fs::write(&path, trusted.pem().expect("PEM")).expect("copied by hand");
+        assert_eq!(
+            hostile.rival_in(made.path()).expect("read").as_ref(),
+            Some(&path)
+        );
+        let refused = hostile.install(made.path(), "/O=lab/CN=se");
+        assert!(matches!(refused, Err(PkiError::WithoutPolicy { .. })));
+        // Nor do policies that look like one another say the same.
+        let policy = path.with_extension("signing_policy");
+        fs::write(&policy, trusted.policy("").text()).expect("written");
+        let refused = hostile.install(made.path(), "/O=lab/CN=se");
+        assert!(matches!(refused, Err(PkiError::LeftPolicy { .. })));
+        // A name of another site of which the subject of a host only reminds.
+        let stranger = stranger(&[("O", "lab"), ("CN", "lab CA")]);
+        for look_alike in ["/DC=penstock/O=e  4b/CN=se", "/O=a /CN=se", "/O= a/CN=se"] {
+            assert!(
+                stranger.install(made.path(), look_alike).is_err(),
+                "{look_alike}"
+            );
+        }
     }
 
     #[test]

@@ -64,6 +64,52 @@ pub(crate) fn comparable_name(subject: &str) -> String {
     subject.replace("/USERID=", "/UID=")
 }
 
+/// A subject in the one form that all ways to write it share: bytes stand for themselves, also where they are written as
+/// `\xHH`, and keys are those of today.
+pub(crate) fn normal_name(subject: &str) -> Vec<u8> {
+    let subject = comparable_name(subject);
+    let (mut normal, mut rest) = (Vec::with_capacity(subject.len()), subject.as_bytes());
+    while let Some((first, behind)) = rest.split_first() {
+        match escaped_byte(rest) {
+            Some(byte) => {
+                normal.push(byte);
+                rest = &rest[4..];
+            }
+            None => {
+                normal.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    normal
+}
+
+/// The byte that stands as `\xHH` at the start of a text, if it is one that [`slash_form`] writes so.
+fn escaped_byte(text: &[u8]) -> Option<u8> {
+    let digits = text.get(..4)?.strip_prefix(b"\\x")?;
+    let byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    let is_escape = digits.iter().all(u8::is_ascii_hexdigit) && !matches!(byte, b' '..=b'~');
+    is_escape.then_some(byte)
+}
+
+/// Whether two different names pass for one: OpenSSL, for which they have one hash, and people take upper case for lower case
+/// and several blanks for one.
+pub(crate) fn has_look_of(one: &str, other: &str) -> bool {
+    let (one, other) = (normal_name(one), normal_name(other));
+    one != other && folded(&one) == folded(&other)
+}
+
+fn folded(name: &[u8]) -> Vec<u8> {
+    let is_around = |byte: Option<&u8>| byte.is_none_or(|byte| b" /=".contains(byte));
+    let kept = name.iter().enumerate().filter(|(at, byte)| {
+        let after = name[at + 1..].iter().find(|byte| **byte != b' ');
+        let before = at.checked_sub(1).and_then(|before| name.get(before));
+        let is_outer = **byte == b' ' && (is_around(before) || is_around(after));
+        !is_outer
+    });
+    kept.map(|(_, byte)| byte.to_ascii_lowercase()).collect()
+}
+
 /// Whether a value holds what reads as a further part, `/CN=` or `/ CN =`. `host/se.example.org` does not.
 fn looks_like_more(value: &str) -> bool {
     let of_key = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
@@ -103,6 +149,29 @@ mod tests {
         let der = element(tag::SEQUENCE, &sets.concat());
         let name = X509Name::from_der(&der).expect("a name");
         slash_form(&name).ok()
+    }
+
+    #[test]
+    fn names_that_pass_for_one_are_told() {
+        let check = |one: &str, other: &str, expected: bool| {
+            assert_eq!(has_look_of(one, other), expected, "{one} {other}");
+            assert_eq!(has_look_of(other, one), expected, "{one} {other}");
+        };
+        check("/O=a b/CN=x", "/O=a  b/CN=x", true);
+        check("/O=a b/CN=x", "/O= a b /CN=x ", true);
+        check("/O=a b/CN=x", "/O=A B/CN=x", true);
+        check("/O=M\\xC3\\xBC  a", "/O=Mü a", true);
+        check("/O=a b/CN=x", "/O=ab/CN=x", false);
+        check("/O=a b/CN=x", "/O=a b/CN=x", false);
+        check("/O=M\\xC3\\xBC", "/O=Mü", false);
+    }
+
+    #[test]
+    fn only_what_is_no_printable_character_is_read_as_one_byte() {
+        assert_eq!(normal_name("/O=M\\xc3\\xBCller"), "/O=Müller".as_bytes());
+        for plain in ["/O=a\\x2FCN=b", "/O=a\\xg0", "/O=a\\x", "/O=a\\x+f", "\\"] {
+            assert_eq!(normal_name(plain), plain.as_bytes(), "{plain}");
+        }
     }
 
     fn of_value(value: &str) -> Option<String> {

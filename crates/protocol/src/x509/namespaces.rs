@@ -1,6 +1,7 @@
 //! Namespace policies (`<hash>.namespaces`, the form of EUGridPMA's distributions): which subjects an authority
 //! may sign, as regular expressions. Where one stands it counts instead of the `.signing_policy` beside it.
 
+use super::names::normal_name;
 use regex::{Regex, RegexBuilder};
 
 /// Rules of one file.
@@ -39,7 +40,8 @@ impl Namespaces {
     pub(super) fn permit(&self, authority: &str, subject: &str) -> bool {
         let of_authority = |rule: &&Rule| {
             let issuer = rule.issuer.as_deref();
-            issuer.is_none_or(|issuer| issuer == authority) && rule.subject.is_match(subject)
+            let is_own = |issuer| normal_name(issuer) == normal_name(authority);
+            issuer.is_none_or(is_own) && rule.subject.is_match(subject)
         };
         let mut matching = self.rules.iter().filter(of_authority).peekable();
         matching.peek().is_some() && matching.all(|rule| rule.permits)

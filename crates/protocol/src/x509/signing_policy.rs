@@ -1,14 +1,18 @@
 //! Signing policies (`<hash>.signing_policy`, the EACL form of Globus): which subjects an authority may sign.
 //! Without them any of a hundred trusted authorities could name the users of every other.
 
+use super::names::normal_name;
+
 /// Whether `policy` lets `authority` sign `subject`, both in slash form.
 pub(crate) fn permits(policy: &str, authority: &str, subject: &str) -> bool {
+    let subject = normal_name(subject);
     let (entries, _) = entries_of(policy, authority);
     entries.iter().flatten().any(|line| {
         // `pos_rights globus CA:sign` is the only right there is; comments and blank lines.
         let (key, rest) = key_of(line);
         let patterns = quoted(rest).unwrap_or_default();
-        key == "cond_subjects" && patterns_in(patterns).any(|pattern| matches(pattern, subject))
+        key == "cond_subjects"
+            && patterns_in(patterns).any(|pattern| matches(&normal_name(pattern), &subject))
     })
 }
 
@@ -18,11 +22,11 @@ pub(crate) fn entries_of<'a>(
     authority: &str,
 ) -> (Vec<Vec<&'a str>>, Vec<&'a str>) {
     let (mut entries, mut others): (Vec<Vec<&str>>, _) = (Vec::new(), Vec::new());
+    let authority = normal_name(authority);
     let mut concerned = false;
     for line in policy.lines() {
-        let (key, rest) = key_of(line);
-        if key == "access_id_CA" {
-            concerned = quoted(rest) == Some(authority);
+        if key_of(line).0 == "access_id_CA" {
+            concerned = authority_of(line).is_some_and(|name| normal_name(name) == authority);
             if concerned {
                 entries.push(Vec::new());
             }
@@ -33,6 +37,12 @@ pub(crate) fn entries_of<'a>(
         }
     }
     (entries, others)
+}
+
+/// The authority for which a line begins an entry.
+pub(crate) fn authority_of(line: &str) -> Option<&str> {
+    let (key, rest) = key_of(line);
+    quoted(rest).filter(|_| key == "access_id_CA")
 }
 
 fn key_of(line: &str) -> (&str, &str) {
@@ -56,8 +66,7 @@ fn patterns_in(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// `*` stands for any characters, `?` for one.
-fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut next) = (0, 0);
     // Where the last star is, and how much of the text it has taken.
     let mut star: Option<(usize, usize)> = None;
@@ -109,6 +118,23 @@ mod tests {
         check(policy, "/DC=lab/OU=Hosts/CN=se.example.com", false);
         check(policy, "/DC=lab/OU=Users", false);
         check(policy, "/DC=other/CN=Alice", false);
+    }
+
+    #[test]
+    fn a_name_counts_however_it_is_written() {
+        let subject = "/O=M\\xC3\\xBCller/CN=x/emailAddress=a@b.org";
+        for authority in [
+            "/O=M\\xC3\\xBCller/CN=CA",
+            "/O=M\\xc3\\xbcller/CN=CA",
+            "/O=Müller/CN=CA",
+        ] {
+            for signs in ["/O=M\\xc3\\xbcller/*", "/O=Müller/CN=x/Email=a@b.org"] {
+                let policy =
+                    format!("access_id_CA X509 '{authority}'\ncond_subjects globus '\"{signs}\"'");
+                let permits = permits(&policy, "/O=M\\xC3\\xBCller/CN=CA", subject);
+                assert!(permits, "{policy}");
+            }
+        }
     }
 
     #[test]

@@ -3,10 +3,12 @@
 
 use super::addresses::AddressPlan;
 use super::contact::{self, Contact};
+use super::hosts::{HostPlan, own_hosts};
 use super::refusals::{refuse_names_of_others, refuse_parts_of_others};
+use super::site_facts::SiteFacts;
 use super::{
-    AuthorityRow, command_for_others, edit, grant_line, keys_lines, next_for_others, own_document,
-    servers_line, utc, with_colons,
+    AuthorityRow, command_for_others, edit, keys_lines, next_for_others, own_document, shortened,
+    utc, with_colons,
 };
 use crate::args::{SiteName, SiteRights, TrustAddArgs};
 use crate::commands::fsck::is_confirmed;
@@ -14,40 +16,27 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use crate::site::acquaintance::{Acquaintance, KnownServers, TokenGrant};
 use crate::site::config::Config;
+use crate::site::config_file::ConfigEdit;
 use crate::site::directory::SiteDirectory;
 use crate::site::reload::Reload;
-use crate::site::trusted_sites::{
-    BeforeTrust, ConfigEdit, TrustedAuthority, TrustedSite, TrustedSites, hosts_that_count, of_pki,
-};
+use crate::site::trusted_site::{BeforeTrust, TrustedAuthority, TrustedSite, of_pki};
+use crate::site::trusted_sites::TrustedSites;
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
 use penstock_model::text::{hex, one_line};
-use penstock_protocol::network::why_not_public;
 use penstock_protocol::pki::ForeignAuthority;
 use penstock_protocol::site_document::canonical_host;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal};
-use std::net::IpAddr;
 use std::path::Path;
 use url::Url;
 
 /// What was done.
 #[derive(Debug, Serialize)]
 struct AddReport {
-    name: String,
-    site_name: String,
-    url: String,
-    since: String,
-    /// Put among the trusted ones for it. Empty: it was trusted already.
-    authorities: Vec<AuthorityRow>,
-    issuer: Option<String>,
-    key_fingerprints: Vec<String>,
-    rights: &'static str,
-    prefix: Option<String>,
-    vo: Option<String>,
-    servers: Vec<String>,
-    private_addresses: Vec<String>,
+    #[serde(flatten)]
+    site: SiteFacts,
     /// Hosts that it names and that are not taken over.
     hosts_left_out: Vec<String>,
     warnings: Vec<String>,
@@ -92,7 +81,7 @@ pub async fn run(args: &TrustAddArgs, output: Output) -> Result<(), CommandError
     let text = || {
         format!(
             "{} is trusted now.\n{}{}",
-            report.name,
+            report.site.name,
             reload.text(),
             next_for_others(report.command_for_others.as_deref())
         )
@@ -129,23 +118,13 @@ fn refuse_own(config: &Config, args: &TrustAddArgs) -> Result<(), CommandError> 
     }
 }
 
-/// Names and addresses of this site, in their one form.
-fn own_hosts(config: &Config) -> Vec<String> {
-    let doors = config.storage.iter().map(|role| role.listen.ip());
-    let services = config.transfer.iter().map(|role| role.listen.ip());
-    let listening = doors.chain(services).filter(|at| !at.is_unspecified());
-    let listening = listening.map(|at| at.to_string());
-    let all = config.site.hosts.iter().cloned().chain(listening);
-    all.filter_map(|host| canonical_host(&host)).collect()
-}
-
 /// What is to be done, worked out before anything is.
 struct Plan {
     wanted: TrustedSite,
     /// That are put among the trusted ones.
     authorities: Vec<ForeignAuthority>,
-    /// Of the site, also when they are trusted already.
-    fingerprints: BTreeSet<String>,
+    /// That certifies its connection, also when it is trusted already.
+    certifier: TrustedAuthority,
     is_trusted: bool,
     hosts_left_out: Vec<String>,
     warnings: Vec<String>,
@@ -173,21 +152,23 @@ impl Plan {
         let vos = VosHere::of(site, config, known.as_ref());
         let (rights, grant) = grant_for(args, &vos, &contact, &name, known.as_ref(), may_ask)?;
         let document = &contact.document;
-        let (hosts, hosts_left_out) = hosts_for(&contact, config, &others);
+        let hosts = HostPlan::of(&contact, config, &others, &addresses.allowed);
         let servers = KnownServers {
-            hosts,
+            hosts: hosts.counting,
             private_addresses: addresses.allowed,
             with_plain_door: args.plain || known.as_ref().is_some_and(has_plain_door),
         };
         let acquaintance = Acquaintance::with(document, servers, grant);
         let issuer = acquaintance.issuer.as_ref();
         let kept = authorities.iter().map(TrustedAuthority::of);
+        let certifier = TrustedAuthority::of(&contact.authority).map_err(of_pki)?;
         let wanted = TrustedSite {
             name,
             site_name: document.name.clone(),
             url,
             added_at: wall_clock(),
             authorities: kept.collect::<Result<_, _>>().map_err(of_pki)?,
+            certified_by: Some(certifier.clone()),
             host_subject: contact.sender.host_subject.clone(),
             issuer: issuer.map(|issuer| issuer.issuer.clone()),
             key_fingerprints: contact.key_fingerprints.clone(),
@@ -200,9 +181,6 @@ impl Plan {
         };
         let wanted = sites.with_before(config, wanted, &authorities)?;
         refuse_other_entry(config, &wanted)?;
-        let all = contact.authorities.iter();
-        let all = all.map(|authority| hex(&authority.fingerprint()));
-        let fingerprints = all.chain(contact.key_fingerprints.iter().cloned());
         let mut warnings = Vec::new();
         if let Some(vo) = wanted.vo.as_ref().filter(|vo| vos.contain(vo)) {
             warnings.push(format!(
@@ -220,36 +198,36 @@ impl Plan {
             is_trusted: contact.is_trusted,
             wanted,
             authorities,
-            fingerprints: fingerprints.collect(),
-            hosts_left_out,
+            certifier,
+            hosts_left_out: hosts.left_out,
             warnings,
         })
     }
 
-    /// Each fingerprint that was given is one of the site, and each authority that is to be trusted was given.
+    /// The authority that certifies the connection was given, whether it is new here or not, and whatever else was given is of the
+    /// site.
     fn check_fingerprints(&self, given: &BTreeSet<String>) -> Result<(), CommandError> {
         if given.is_empty() {
             return Ok(());
         }
-        let missing = given
-            .iter()
-            .find(|given| !self.fingerprints.contains(*given));
-        let authorities = self.wanted.authorities.iter();
-        let mut unnamed = authorities.filter(|authority| !given.contains(&authority.fingerprint));
-        if let Some(missing) = missing {
+        let certifier = &self.certifier;
+        if !given.contains(&certifier.fingerprint) {
             return Err(CommandError::OtherSite(format!(
-                "{} has no authority and no key with the fingerprint {}: somebody intercepts the connection, or the fingerprint is \
-                 that of another site; nothing was changed",
+                "{} is certified by the authority {} with the fingerprint {}, which was not given: somebody intercepts the connection, \
+                 or the fingerprint is that of another site; nothing was changed",
                 self.wanted.url,
-                with_colons(missing)
+                shortened(&certifier.subject),
+                with_colons(&certifier.fingerprint)
             )));
         }
-        match unnamed.next() {
-            Some(authority) => Err(CommandError::OtherSite(format!(
-                "{} has the authority {} with the fingerprint {}, which was not given; nothing was changed",
+        let keys = &self.wanted.key_fingerprints;
+        let is_unknown =
+            |given: &&String| **given != certifier.fingerprint && !keys.contains(given);
+        match given.iter().find(is_unknown) {
+            Some(unknown) => Err(CommandError::OtherSite(format!(
+                "{} has no authority and no key with the fingerprint {}; nothing was changed",
                 self.wanted.url,
-                authority.subject,
-                with_colons(&authority.fingerprint)
+                with_colons(unknown)
             ))),
             None => Ok(()),
         }
@@ -273,20 +251,8 @@ impl Plan {
         for authority in &self.authorities {
             changed |= authority.file_in(&directory).map_err(of_pki)?.is_none();
         }
-        let keys = wanted.key_fingerprints.iter();
         Ok(AddReport {
-            name: wanted.name.to_string(),
-            site_name: wanted.site_name.clone(),
-            url: wanted.url.clone(),
-            since: utc(wanted.added_at),
-            authorities: wanted.authorities.iter().map(AuthorityRow::of).collect(),
-            issuer: wanted.issuer.clone(),
-            key_fingerprints: keys.map(|key| with_colons(key)).collect(),
-            rights: wanted.rights.word(),
-            prefix: wanted.prefix.as_ref().map(ToString::to_string),
-            vo: wanted.vo.clone(),
-            servers: wanted.servers.clone(),
-            private_addresses: wanted.private_addresses.clone(),
+            site: SiteFacts::of(wanted),
             hosts_left_out: self.hosts_left_out.clone(),
             warnings,
             changed,
@@ -301,10 +267,13 @@ impl Plan {
         let wanted = &self.wanted;
         let mut text = format!("{} at {}\n", wanted.site_name, wanted.url);
         match self.is_trusted {
-            true => text += "  authority  its certificate is already trusted here\n",
+            true => {
+                text += &AuthorityRow::of(&self.certifier).lines();
+                text += "    its certificate is already trusted here\n";
+            }
             false => {
-                let lines: String = report.authorities.iter().map(AuthorityRow::lines).collect();
-                text += &lines;
+                let authorities = report.site.authorities.iter();
+                text += &authorities.map(AuthorityRow::lines).collect::<String>();
                 for authority in &self.authorities {
                     text += &format!(
                         "    it will be able to certify any server here, and users and hosts named {}\n",
@@ -317,12 +286,8 @@ impl Plan {
             text += &format!("  issuer     {}\n", one_line(issuer));
         }
         text += &keys_lines(&wanted.key_fingerprints);
-        text += &grant_line(
-            report.rights,
-            report.prefix.as_deref(),
-            wanted.vo.as_deref(),
-        );
-        text += &servers_line(&wanted.servers);
+        text += &report.site.grant_line();
+        text += &report.site.servers_line();
         if !wanted.private_addresses.is_empty() {
             text += &format!(
                 "  addresses  allowed although not public: {}\n",
@@ -499,22 +464,6 @@ impl VosHere {
     }
 }
 
-/// The hosts of the document that count, and the others.
-fn hosts_for(
-    contact: &Contact,
-    config: &Config,
-    others: &[&TrustedSite],
-) -> (Vec<String>, Vec<String>) {
-    let is_public = |host: &str| match host.parse::<IpAddr>() {
-        Ok(address) => why_not_public(address).is_none(),
-        // Wherever a name leads, only public addresses are connected to.
-        Err(_) => host != "localhost",
-    };
-    let mut taken = own_hosts(config);
-    taken.extend(others.iter().flat_map(|site| site.hosts()));
-    hosts_that_count(&contact.document, &contact.host, &taken, is_public)
-}
-
 fn has_plain_door(known: &TrustedSite) -> bool {
     let mut servers = known.servers.iter();
     servers.any(|server| server.starts_with("http://"))
@@ -548,36 +497,24 @@ fn authorities_for(
     known: Option<&TrustedSite>,
     certificates: &Path,
 ) -> Result<Vec<ForeignAuthority>, CommandError> {
-    let of_known = |fingerprint: &str| {
-        known.is_some_and(|known| {
-            let mut kept = known.authorities.iter();
-            kept.any(|kept| kept.fingerprint == fingerprint)
-        })
-    };
-    let named: Vec<String> = contact
-        .authorities
-        .iter()
-        .map(|authority| hex(&authority.fingerprint()))
-        .collect();
+    let certifier = &contact.authority;
+    let fingerprint = hex(&certifier.fingerprint());
     if let Some(known) = known
-        && let Some(gone) = known
-            .authorities
-            .iter()
-            .find(|kept| !named.contains(&kept.fingerprint))
+        && let Some(before) = known.certifiers().first()
+        && !known.is_certified_by(&fingerprint)
     {
         return Err(CommandError::OtherSite(format!(
             "{} has a different authority than the one trusted since {} ({}): somebody intercepts the connection, or the site was \
              set up again. If it was: penstock trust remove {}, then trust it again",
             contact.url,
             utc(known.added_at),
-            with_colons(&gone.fingerprint),
+            with_colons(&before.fingerprint),
             known.name
         )));
     }
-    let all = contact.authorities.iter();
-    let wanted =
-        all.filter(|authority| !contact.is_trusted || of_known(&hex(&authority.fingerprint())));
-    let wanted: Vec<ForeignAuthority> = wanted.cloned().collect();
+    let was_brought = known.is_some_and(|known| known.has_authority(&fingerprint));
+    let is_wanted = !contact.is_trusted || was_brought;
+    let wanted: Vec<ForeignAuthority> = is_wanted.then(|| certifier.clone()).into_iter().collect();
     for authority in &wanted {
         if let Some(rival) = authority.rival_in(certificates).map_err(of_pki)? {
             return Err(CommandError::OtherSite(format!(

@@ -4,8 +4,8 @@
 use super::contact::Contact;
 use crate::args::TrustAddArgs;
 use crate::exit::CommandError;
-use crate::site::acquaintance::{addresses_of, ports_of};
-use crate::site::trusted_sites::TrustedSite;
+use crate::site::acquaintance::ports_of;
+use crate::site::trusted_site::TrustedSite;
 use penstock_protocol::network::{is_of_this_machine, why_not_public};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -38,10 +38,11 @@ impl AddressPlan {
         let answered = Answered {
             host: &contact.host,
             address: contact.sender.address,
-            is_alone: || {
-                let all = addresses_of(std::slice::from_ref(&contact.host));
-                all.iter().all(|address| why_not_public(*address).is_some())
-            },
+            is_alone: contact.hosts.iter().all(|one| {
+                let mut addresses = one.addresses.iter();
+                one.host != contact.host
+                    || addresses.all(|address| why_not_public(*address).is_some())
+            }),
         };
         let allowed = match typed.is_empty() {
             // What was allowed before was said by somebody, too.
@@ -53,15 +54,15 @@ impl AddressPlan {
 }
 
 /// Where the site has answered.
-struct Answered<'a, F> {
+struct Answered<'a> {
     host: &'a str,
     address: SocketAddr,
     /// No address of the host is public.
-    is_alone: F,
+    is_alone: bool,
 }
 
-fn plan<F: Fn() -> bool>(
-    answered: Answered<'_, F>,
+fn plan(
+    answered: Answered<'_>,
     mut allowed: BTreeSet<SocketAddr>,
     ports: &BTreeSet<u16>,
     is_asked: bool,
@@ -77,7 +78,7 @@ fn plan<F: Fn() -> bool>(
         .is_ok_and(|typed| typed == address.ip());
     if let Some(kind) = kind
         && !allowed.contains(&address)
-        && (was_typed || is_alone())
+        && (was_typed || is_alone)
     {
         // Whoever has the name can have it lead to another address tomorrow, so no name leads to what is this machine's alone.
         if !was_typed && (!is_asked || is_for_this_machine(address.ip())) {
@@ -137,7 +138,7 @@ mod tests {
         let answered = Answered {
             host: case.host,
             address: case.address.parse().expect("an address"),
-            is_alone: || case.is_alone,
+            is_alone: case.is_alone,
         };
         let allowed = case
             .allowed

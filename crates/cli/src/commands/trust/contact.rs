@@ -2,7 +2,7 @@
 //! for, and no more than is sensible. Whether that authority is the right one is for a person to say.
 
 use crate::exit::CommandError;
-use crate::site::trusted_sites::of_pki;
+use crate::site::trusted_site::of_pki;
 use http::{Method, StatusCode};
 use openssl::x509::X509;
 use penstock_field_tools::remote_error::RemoteError;
@@ -16,10 +16,12 @@ use penstock_protocol::site_document::{
 use penstock_protocol::tls::{ClientTls, TlsError};
 use penstock_protocol::token::{configuration_address, key_fingerprints};
 use serde_json::Value;
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 use thiserror::Error;
+use tokio::net::lookup_host;
 use tokio::time::timeout;
 use url::Url;
 
@@ -39,14 +41,24 @@ pub struct Contact {
     /// The host in its one form.
     pub host: String,
     pub document: SiteDocument,
-    /// Who sent the document, over the connection for which an authority vouches.
+    /// Those of the document.
+    pub hosts: Vec<ResolvedHost>,
+    /// Who sent the document, over the connection that the authority certifies.
     pub sender: Sender,
-    /// That vouch for it. All are among those that it names.
-    pub authorities: Vec<ForeignAuthority>,
+    /// The root of the chain by which the certificate of the connection was verified.
+    pub authority: ForeignAuthority,
     /// This site trusts its certificate already.
     pub is_trusted: bool,
     /// Thumbprints of the keys that its issuer publishes.
     pub key_fingerprints: Vec<String>,
+}
+
+/// A host of a site, as this machine resolves it.
+#[derive(Debug)]
+pub struct ResolvedHost {
+    pub host: String,
+    /// Empty: it was not found.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 /// The other end of a connection, as the connection itself tells it.
@@ -55,6 +67,23 @@ pub struct Sender {
     pub address: SocketAddr,
     /// The subject of the certificate that it showed, in slash form. Empty: it has none that can be written.
     pub host_subject: String,
+    /// The authority by which that certificate is believed, as PEM.
+    authority: Option<String>,
+}
+
+impl Sender {
+    fn authority(&self, url: &Url) -> Result<ForeignAuthority, CommandError> {
+        let pem = self.authority.as_deref().ok_or_else(|| {
+            CommandError::Unreachable(format!(
+                "{url} does not say by which authority it is certified"
+            ))
+        })?;
+        ForeignAuthority::parse(pem).map_err(|why| {
+            CommandError::Unreachable(format!(
+                "{url} is certified by an authority that cannot be used: {why}"
+            ))
+        })
+    }
 }
 
 /// Why something was not fetched.
@@ -196,7 +225,8 @@ async fn look_at(url: &Url, certificates: &Path) -> Result<Contact, LookError> {
     Ok(Contact {
         url: url.clone(),
         host,
-        authorities: authorities_of(&document, url)?,
+        hosts: resolved(&document.hosts).await,
+        authority: sender.authority(url)?,
         document,
         sender,
         is_trusted,
@@ -211,16 +241,41 @@ pub enum TellingError {
     Unreachable(String),
 }
 
-/// What a site tells that is trusted.
-pub async fn told_by(url: &Url, certificates: &Path) -> Result<SiteDocument, TellingError> {
-    let client = client(ClientTls::from_ca_directory(certificates));
-    let client = client.map_err(|why| TellingError::Unreachable(why.to_string()))?;
+/// What a site tells that is trusted, and the authority that certifies it.
+pub async fn told_by(
+    url: &Url,
+    certificates: &Path,
+) -> Result<(SiteDocument, ForeignAuthority), TellingError> {
+    let unreachable = |why: CommandError| TellingError::Unreachable(why.to_string());
+    let client = client(ClientTls::from_ca_directory(certificates)).map_err(unreachable)?;
     let told = document_at(&client, url).await;
-    let told = told.map(|(document, _)| document);
-    told.map_err(|why| match why.is_not_trusted() {
+    let (document, sender) = told.map_err(|why| match why.is_not_trusted() {
         true => TellingError::NotTrusted(why.to_string()),
         false => TellingError::Unreachable(why.to_string()),
-    })
+    })?;
+    Ok((document, sender.authority(url).map_err(unreachable)?))
+}
+
+/// Hosts with their addresses, looked up all at once. A name that is not found in time has none.
+async fn resolved(hosts: &[String]) -> Vec<ResolvedHost> {
+    let asked = hosts.iter().cloned().map(|host| {
+        tokio::spawn(async move {
+            let found = timeout(STEP_TIMEOUT, lookup_host((host, 0_u16))).await;
+            let found = found.ok().and_then(Result::ok).into_iter().flatten();
+            found
+                .map(|at| at.ip().to_canonical())
+                .collect::<BTreeSet<IpAddr>>()
+        })
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut resolved = Vec::new();
+    for (host, asked) in hosts.iter().zip(asked) {
+        resolved.push(ResolvedHost {
+            host: host.clone(),
+            addresses: asked.await.unwrap_or_default(),
+        });
+    }
+    resolved
 }
 
 /// What a site tells that is not trusted as yet: taken from anybody, then taken again from whom the authorities that it names
@@ -244,12 +299,29 @@ async fn first_contact(
     }
     let trusting = client(ClientTls::from_ca_directory(kept.path()))?;
     let (again, sender) = document_at(&trusting, url).await?;
+    refuse_further_authorities(&authorities, &sender.authority(url)?, url)?;
     match again == document {
         true => Ok(((document, sender), trusting, kept)),
         false => Err(LookError::Other(CommandError::Unreachable(format!(
             "{url} sent two different site documents, one after the other; try again, and if this persists, somebody \
              intercepts the connection"
         )))),
+    }
+}
+
+/// Errors: an authority that certifies nothing of the site would be trusted for it.
+fn refuse_further_authorities(
+    named: &[ForeignAuthority],
+    certifier: &ForeignAuthority,
+    url: &Url,
+) -> Result<(), CommandError> {
+    let is_other = |named: &&ForeignAuthority| named.fingerprint() != certifier.fingerprint();
+    match named.iter().find(is_other) {
+        Some(other) => Err(CommandError::OtherSite(format!(
+            "{url} names the authority {}, which does not certify it; nothing was changed",
+            other.subject()
+        ))),
+        None => Ok(()),
     }
 }
 
@@ -300,6 +372,7 @@ fn sender_of(answer: &ClientResponse) -> Option<Sender> {
     Some(Sender {
         address: SocketAddr::new(address.ip().to_canonical(), address.port()),
         host_subject: subject.unwrap_or_default(),
+        authority: answer.peer_authority_pem(),
     })
 }
 

@@ -5,10 +5,10 @@ use super::contact::Contact;
 use crate::exit::CommandError;
 use crate::site::config::Config;
 use crate::site::directory::SiteDirectory;
-use crate::site::trusted_sites::{TrustedSite, of_pki};
+use crate::site::trusted_site::{TrustedSite, of_pki};
 use penstock_model::text::hex;
 use penstock_protocol::membership::subjects_in;
-use penstock_protocol::pki::{ForeignAuthority, names_host};
+use penstock_protocol::pki::{ForeignAuthority, PkiError, names_host};
 use penstock_protocol::x509::signers_of;
 use std::path::Path;
 
@@ -69,16 +69,16 @@ pub fn refuse_names_of_others(
             refuse_other_subject(contact, authority, &directory)?;
         }
         let subject = &contact.sender.host_subject;
-        let left = authority.left_policy_in(&directory, subject);
-        if let Some(path) = left.map_err(of_pki)? {
-            return Err(CommandError::OtherSite(format!(
-                "{} names the authority {}, and {} is left of one of that name, which could certify other names; nothing was \
-                 changed. If that authority is no longer trusted, remove the file",
-                contact.url,
-                authority.subject(),
-                path.display()
-            )));
-        }
+        let checked = authority.check_policies(&directory, subject);
+        checked.map_err(|why| match why {
+            PkiError::LeftPolicy { .. } | PkiError::WithoutPolicy { .. } => {
+                CommandError::OtherSite(format!(
+                    "the authority of {} cannot be put into trust.certificates: {why}; nothing was changed",
+                    contact.url
+                ))
+            }
+            other => of_pki(other),
+        })?;
         for (section, dn, ca) in config.subject_rules() {
             if ca.is_none_or(|ca| ca == authority.subject()) {
                 refuse_named(contact, authority, section, dn)?;

@@ -125,6 +125,13 @@ impl ClientResponse {
         kept.wire.stream.peer_certificate_pem()
     }
 
+    /// The certificate of the authority by which the server is believed, as PEM, while the body lasts. `None`: it is not believed, or
+    /// the session was resumed.
+    pub fn peer_authority_pem(&self) -> Option<String> {
+        let kept = self.connection.as_ref()?;
+        kept.wire.stream.peer_authority_pem()
+    }
+
     /// Waits differently for the body, for example for a stream of progress reports.
     pub fn set_stall_timeout(&mut self, stall_timeout: Duration) {
         self.stall_timeout = stall_timeout;
