@@ -284,7 +284,11 @@ mod tests {
     }
 
     /// Goes on with a noted upload.
-    async fn go_on(there: Option<&'static [u8]>, noted: Replaceable, now: Replaceable) -> Lab {
+    async fn go_on(
+        there: Option<&'static [u8]>,
+        noted: Replaceable<String>,
+        now: Replaceable<String>,
+    ) -> Lab {
         let server = TestServer::start(server_with(there)).await;
         let directory = tempfile::tempdir().expect("made");
         let path = directory.path().join("f");
@@ -347,7 +351,7 @@ mod tests {
             lab.outcome
         );
         assert!(!lab.server.asked("DELETE").contains(&"/d/f".to_owned()) && !lab.is_noted);
-        let lab = go_on(other, Replaceable::AnyFile, Replaceable::AnyFile).await;
+        let lab = go_on(other, Replaceable::Anything, Replaceable::Anything).await;
         assert!(lab.outcome.is_ok(), "{:?}", lab.outcome);
         assert!(lab.server.asked("DELETE").is_empty());
     }
@@ -355,7 +359,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_may_replace_is_not_gone_on_with_by_one_that_may_not() {
         let other = Some(&b"of somebody "[..]);
-        let lab = go_on(other, Replaceable::AnyFile, Replaceable::Nothing).await;
+        let lab = go_on(other, Replaceable::Anything, Replaceable::Nothing).await;
         let status = lab.outcome.as_ref().err().and_then(RemoteError::status);
         assert_eq!(
             status,
@@ -364,7 +368,7 @@ mod tests {
             lab.outcome
         );
         assert_eq!(lab.server.asked("DELETE"), ["/up/1"]);
-        let lab = go_on(other, Replaceable::Nothing, Replaceable::AnyFile).await;
+        let lab = go_on(other, Replaceable::Nothing, Replaceable::Anything).await;
         assert!(lab.outcome.is_ok(), "{:?}", lab.outcome);
         assert_eq!(lab.server.asked("DELETE"), ["/up/1"]);
     }

@@ -3,7 +3,7 @@
 use super::report::{CopiedFile, IntendedFile};
 use super::{Found, Order, VersionThere, make_directories};
 use crate::commands::access::Purpose;
-use crate::commands::access::{Access, Need, audiences_of};
+use crate::commands::access::{Access, Need, Server, audiences_of};
 use crate::commands::own_sources::refuse_own_sources;
 use crate::commands::progress::shown;
 use crate::exit::CommandError;
