@@ -14,7 +14,7 @@ mod reservation;
 
 use crate::disk_full::is_no_space;
 pub(crate) use file_system::FileSystem;
-use file_system::FreeSpace;
+use file_system::{FreeSpace, is_on_local_disk};
 pub(crate) use health::{DiskHealth, DiskThread};
 pub(crate) use identity::{IdentityWriter, PoolIdentity, identity_path, lock_pool, marks_of};
 pub(crate) use penstock_durable_file::sync_directory;
@@ -32,6 +32,7 @@ use penstock_decide::pool_selection::{PoolMode, PoolView};
 use penstock_model::{Bytes, PoolName};
 use penstock_persistence::namespace::{EntryId, PoolUsage};
 use penstock_protocol::exposition::Counter;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -81,6 +82,8 @@ pub(crate) struct Pool {
     pub marker: OnceLock<IdentityWriter>,
     /// Its directory was found to be a pool of this namespace, and no other process has it.
     is_ours: AtomicBool,
+    /// A file whose name the system has in memory is opened without waiting for anything.
+    opens_at_once: AtomicBool,
     /// Turns of those who look at files here and are no movers, so that a disk that hangs holds few threads.
     pub looks: Arc<Semaphore>,
     /// Files whose data was found as it should be.
@@ -132,6 +135,7 @@ impl Pool {
             quarantine: Quarantine::default(),
             marker: OnceLock::new(),
             is_ours: AtomicBool::new(false),
+            opens_at_once: AtomicBool::new(false),
             recent_files: RecentSizeChecks::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             checksum_turns: Arc::new(Semaphore::new(CHECKSUM_TURNS)),
@@ -208,6 +212,8 @@ impl Pool {
     pub(crate) fn look_at_free_space(&self) -> io::Result<()> {
         let seen = self.file_system().look(&self.directory)?;
         self.space().seen = seen;
+        let is_local = is_on_local_disk(&self.directory)?;
+        self.opens_at_once.store(is_local, Ordering::Relaxed);
         Ok(())
     }
 
@@ -404,9 +410,30 @@ impl Pool {
         self.directory.join("data")
     }
 
-    /// Opens a file's data for reading.
+    /// Opens a file's data for reading. May wait for the disk.
     pub(crate) fn open(&self, id: EntryId) -> io::Result<File> {
         File::open(self.data_path(id))
+    }
+
+    /// The same when the system has all in memory that leads to it. `None`: it has not, or there is no such file.
+    pub(crate) fn open_at_once(&self, id: EntryId) -> Option<File> {
+        self.find_at_once(id, OFlags::RDONLY)
+    }
+
+    /// The bytes of a file's data, when the system has that in memory.
+    pub(crate) fn size_at_once(&self, id: EntryId) -> Option<u64> {
+        let found = self.find_at_once(id, OFlags::PATH)?;
+        Some(found.metadata().ok()?.len())
+    }
+
+    fn find_at_once(&self, id: EntryId, how: OFlags) -> Option<File> {
+        if !self.opens_at_once.load(Ordering::Relaxed) {
+            return None;
+        }
+        let (path, flags) = (self.data_path(id), how | OFlags::CLOEXEC);
+        let cached = ResolveFlags::CACHED;
+        let found = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), cached);
+        found.ok().map(File::from)
     }
 
     /// Removes a file's data. Data that is gone already is no error, as long as the pool itself is there.

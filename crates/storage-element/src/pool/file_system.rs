@@ -110,6 +110,18 @@ impl FileSystem {
     }
 }
 
+/// Whether a directory is of a file system that opens a known file without asking anybody: those of networks ask their
+/// servers, however much they have in memory.
+pub(super) fn is_on_local_disk(directory: &Path) -> io::Result<bool> {
+    // As in `linux/magic.h`.
+    const EXT: i64 = 0xef53;
+    const XFS: i64 = 0x5846_5342;
+    const BTRFS: i64 = 0x9123_683e;
+    const TMPFS: i64 = 0x0102_1994;
+    let found = rustix::fs::statfs(directory)?;
+    Ok([EXT, XFS, BTRFS, TMPFS].contains(&found.f_type))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::crash::tests::open_with;

@@ -9,6 +9,7 @@ mod copies_headers;
 mod copies_leftovers;
 mod copies_streams;
 mod crowds;
+mod current_answers;
 mod issuer;
 mod labels;
 mod ledger;
