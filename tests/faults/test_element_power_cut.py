@@ -222,8 +222,11 @@ class CaredForRecording(OperatedRecording):
     FAULT = "power cut while tapes are emptied"
 
     def look(self, libraries):
-        full = [tape["name"] for tape in libraries["tapes"] if tape["live"]["files"]]
-        if full and not libraries["care"]["repacks"]:
+        repacks = libraries["care"]["repacks"]
+        emptied = {repack["tape"] for repack in repacks}
+        full = [tape["name"] for tape in libraries["tapes"] if tape["live"]["files"] and tape["name"] not in emptied]
+        # A tape of files in the trash is not emptied before these are gone.
+        if full and all(repack["waits_for"] for repack in repacks):
             self.order(full[0], "repack", "verify")
 
 
