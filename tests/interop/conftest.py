@@ -54,7 +54,7 @@ class Tier:
 # Files whose tests take longest together, the longest first.
 LONGEST_FIRST = ["test_tape_care", "test_rucio", "test_hsm_commands", "test_files_on_tape", "test_kill"]
 LONGEST_FIRST += ["test_one_run_told_by_four", "test_openapi", "test_matrix", "test_cloud_storage", "test_xrootd_copies"]
-LONGEST_FIRST += ["test_what_if", "test_stories", "test_records_at_scale", "test_alerts", "test_copies_and_trees"]
+LONGEST_FIRST += ["test_what_if", "test_stories", "test_records_at_scale", "test_alerts", "test_copies_and_trees", "test_sync_and_moves"]
 LONGEST_FIRST += ["test_attack_outbound", "test_attack_child_servers", "test_gfal_endpoints", "test_secrets"]
 LONGEST_FIRST += ["test_faults", "test_delegation", "test_toolbox", "test_fts3_tools", "test_messages"]
 LONGEST_FIRST += ["test_attack_children", "test_restart_and_reload", "test_packages", "test_tape"]

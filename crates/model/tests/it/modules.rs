@@ -226,16 +226,11 @@ const CLI_COMMANDS: [&str; 32] = [
 ];
 
 /// Circles that stay, each with the folder in which its modules lie, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 10] = [
+const CIRCLES: [(&str, &[&str], &str); 9] = [
     (
         "cli/commands/tape",
         &["care", "system"],
         "the status of a tape system tells of the care for tapes, whose orders are given to the tape system",
-    ),
-    (
-        "storage-element/nearline/tape_libraries",
-        &["care", "library_status"],
-        "a status tells of the care for tapes, in the times of the library",
     ),
     (
         "model",
