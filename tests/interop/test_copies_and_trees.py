@@ -77,10 +77,10 @@ def ended(process):
 def test_what_takes_the_place_of_a_file_after_it_was_listed_is_not_copied(begin, penstock, grid, place, tmp_path):
     names = ["a-large", "dir/inside", "link", "other", "pipe", "plain"]
     top = make_tree(tmp_path / "tree", names)
-    (top / "a-large").write_bytes(content("large", 8_000_000))
+    (top / "a-large").write_bytes(content("large", 24_000_000))
     secrets = make_tree(tmp_path / "secrets", names)
     url, before = grid.here_door.url(place), parts_at(grid.here)
-    process = begin("copy", top, url, "--parallel", "1", "--bwlimit", "4M")
+    process = begin("copy", top, url, "--parallel", "1", "--bwlimit", SLOW)
     eventually("the first is on its way", lambda: parts_at(grid.here) - before)
     for name in ("link", "other", "pipe"):
         (top / name).unlink()
@@ -98,17 +98,17 @@ def test_what_takes_the_place_of_a_file_after_it_was_listed_is_not_copied(begin,
 
 
 def test_a_file_that_is_changed_in_memory_while_it_is_copied_fails(begin, grid, place, tmp_path):
-    path, url, size = tmp_path / "mapped", grid.here_door.url(f"{place}/mapped"), 12_000_000
+    path, url, size = tmp_path / "mapped", grid.here_door.url(f"{place}/mapped"), 24_000_000
     path.write_bytes(bytes(size))
     before = parts_at(grid.here)
     with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as pages:
         # From then on the pages differ from those on the disk, and further changes of them leave no trace.
         pages[:] = b"a" * size
-        process = begin("copy", path, url, "--bwlimit", "4M")
+        process = begin("copy", path, url, "--bwlimit", SLOW)
         eventually("it is on its way", lambda: parts_at(grid.here) - before)
         pages[:] = b"b" * size
         code, shown = ended(process)
-    assert code == 1 and "the file changed while it was copied" in shown, shown
+    assert code == 7 and "the file changed while it was copied" in shown, shown
     grid.here_door.get(f"{place}/mapped", expect=404)
 
 

@@ -5,7 +5,7 @@ use crate::exit::CommandError;
 use penstock_field_tools::remote::path_of;
 use penstock_field_tools::server_identity::ServerIdentity;
 use penstock_model::url::redact;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use url::Url;
 
 /// Refuses pairs of source and destination in which a destination is one of the sources, however it is written; where both
@@ -14,19 +14,29 @@ pub fn refuse_own_sources<'a>(
     pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone,
     servers: ServerIdentity,
 ) -> Result<(), CommandError> {
-    let place_of = |text| match (place_of(text), servers) {
+    let one_place_of = |text| match (place_of(text), servers) {
         (FilePlace::At(_, path), ServerIdentity::Same) => FilePlace::AtEither(path),
         (place, _) => place,
     };
-    let sources: BTreeSet<FilePlace> = pairs.clone().map(|(source, _)| place_of(source)).collect();
-    let mut destinations = pairs.map(|(_, destination)| destination);
-    match destinations.find(|destination| sources.contains(&place_of(destination))) {
-        None => Ok(()),
-        Some(destination) => Err(CommandError::Usage(format!(
-            "{} would be replaced, but it is one of the files to be copied; choose another destination",
-            redact(destination)
-        ))),
-    }
+    let sources: BTreeMap<FilePlace, &str> = pairs
+        .clone()
+        .map(|(source, _)| (one_place_of(source), source))
+        .collect();
+    let own = pairs.filter_map(|(_, destination)| {
+        let source = sources.get(&one_place_of(destination))?;
+        Some((*source, destination))
+    });
+    let Some((source, destination)) = own.into_iter().next() else {
+        return Ok(());
+    };
+    let aliases = match place_of(source) == place_of(destination) {
+        true => "",
+        false => " (both URLs lead to the same server)",
+    };
+    Err(CommandError::Usage(format!(
+        "{} would be replaced, but it is one of the files to be copied{aliases}; choose another destination",
+        redact(destination)
+    )))
 }
 
 /// The one name that all spellings of a URL share.
