@@ -2,7 +2,7 @@
 # Makes what a site installs, in target/dist: a Debian package, one with the debug symbols, and a tarball.
 #
 # Usage: package.sh
-#   PENSTOCK_BINARY        a binary that was built already, with its debug symbols. Usual: one is built by the profile `package`
+#   PENSTOCK_BINARY        a binary that was built already, with its debug symbols. Usual: one is built by the profile `packaged`
 #   PACKAGE_VERSION        usual: the version of the workspace, with time and commit unless the commit has the tag vVERSION
 #   PACKAGE_DIRECTORY      usual: target/dist
 #   PACKAGE_COMPRESSION    xz (usual), gzip, or none
@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
 output=$(realpath -m "${PACKAGE_DIRECTORY:-target/dist}")
 compression=${PACKAGE_COMPRESSION:-xz}
 maintainer='Penstock maintainers <maintainers@penstock.invalid>'
+size_max=40000000
 
 missing=()
 for tool in dpkg-deb dpkg-shlibdeps objcopy readelf python3; do
@@ -64,6 +65,11 @@ compress_debug=(--compress-debug-sections)
 objcopy --only-keep-debug "${compress_debug[@]}" "$binary" "$debug"
 objcopy --strip-all --add-gnu-debuglink="$debug" "$binary" "$stripped"
 chmod 755 "$stripped"
+# What is downloaded and installed stays small.
+if [[ -z ${PENSTOCK_BINARY:-} ]] && (($(stat -c %s "$stripped") > size_max)); then
+  echo "the program has $(stat -c %s "$stripped") bytes, and $size_max are allowed; see [profile.packaged] in Cargo.toml" >&2
+  exit 1
+fi
 build_id=$(readelf --notes "$stripped" | sed -n 's/.*Build ID: //p')
 python3 scripts/third_party_licences.py >"$work/third-party-licences"
 

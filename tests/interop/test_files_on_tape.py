@@ -573,7 +573,7 @@ def test_the_example_of_the_page_works_as_it_is_typed(binary, repository, tmp_pa
 
     assert setup.count("penstock serve --dir ~/north &\n") == 1
     type_in(setup.replace("penstock serve --dir ~/north &\n", ""))
-    assert "storage.tape" in site.command("check")
+    assert "storage.tape" in site.command("check", "--values")
     try:
         site.start()
         shown = type_in(archive)
