@@ -423,55 +423,60 @@ where
     E: Future<Output = Result<Existing<V>, RemoteError>>,
     F: Future<Output = Result<FileOutcome, RemoteError>>,
 {
-    let existing = context.options.existing;
-    let found = match existing {
-        ExistingCopy::Replace => None,
-        ExistingCopy::Keep | ExistingCopy::Update => Some(find().await),
-    };
-    let outcome = match found {
-        None => copy(Replaceable::Anything).await,
-        Some(Ok(Existing::Same(outcome))) => {
-            context.progress.found(outcome.size.0);
-            Ok(outcome)
-        }
-        Some(Ok(Existing::Other { name, .. })) if existing == ExistingCopy::Keep => {
-            Err(RemoteError::Exists(name))
-        }
-        Some(Ok(Existing::Other { version: None, .. })) => copy(Replaceable::Anything).await,
-        Some(Ok(Existing::Other {
-            version: Some(compared),
-            ..
-        })) => match copy(Replaceable::Version(compared.clone())).await {
-            Err(why) if is_taken(&why) => match find().await {
-                Ok(Existing::Same(outcome)) => Ok(FileOutcome {
-                    how: CopyResult::Copied,
-                    ..outcome
-                }),
-                // Then it was refused for another reason.
-                Ok(Existing::Other { version, .. }) if version.as_ref() == Some(&compared) => {
-                    Err(why)
-                }
-                Ok(Existing::Other { name, .. }) => Err(RemoteError::Changed(name)),
-                Ok(Existing::Nothing) | Err(_) => Err(why),
-            },
-            outcome => outcome,
+    let outcome = match context.options.existing {
+        ExistingCopy::Replace => copy(Replaceable::Anything).await,
+        ExistingCopy::Keep | ExistingCopy::Update => match find().await {
+            Err(why) => Err(why),
+            Ok(Existing::Same(outcome)) => {
+                context.progress.found(outcome.size.0);
+                Ok(outcome)
+            }
+            Ok(Existing::Other { name, .. }) if context.options.existing == ExistingCopy::Keep => {
+                Err(RemoteError::Exists(name))
+            }
+            Ok(Existing::Other { version: None, .. }) => copy(Replaceable::Anything).await,
+            Ok(Existing::Other {
+                version: Some(compared),
+                ..
+            }) => copy_unless_taken(find, copy, Some(compared)).await,
+            Ok(Existing::Nothing) => copy_unless_taken(find, copy, None).await,
         },
-        Some(Ok(Existing::Nothing)) => match copy(Replaceable::Nothing).await {
-            // Somebody was faster; or we were, and the answer got lost.
-            Err(why) if is_taken(&why) => match find().await {
-                Ok(Existing::Same(outcome)) => Ok(FileOutcome {
-                    how: CopyResult::Copied,
-                    ..outcome
-                }),
-                Ok(Existing::Other { name, .. }) => Err(RemoteError::Exists(name)),
-                Ok(Existing::Nothing) | Err(_) => Err(why),
-            },
-            outcome => outcome,
-        },
-        Some(Err(why)) => Err(why),
     };
     context.progress.file_ended();
     outcome
+}
+
+/// Copies to a place that was found empty, or over the version that was compared. Where that is refused, somebody was
+/// faster; or we were, and the answer got lost.
+async fn copy_unless_taken<V, E, F>(
+    find: impl Fn() -> E,
+    copy: impl FnOnce(Replaceable<V>) -> F,
+    compared: Option<V>,
+) -> Result<FileOutcome, RemoteError>
+where
+    V: Clone + PartialEq,
+    E: Future<Output = Result<Existing<V>, RemoteError>>,
+    F: Future<Output = Result<FileOutcome, RemoteError>>,
+{
+    let replaceable = compared
+        .clone()
+        .map_or(Replaceable::Nothing, Replaceable::Version);
+    match copy(replaceable).await {
+        Err(why) if is_taken(&why) => match find().await {
+            Ok(Existing::Same(outcome)) => Ok(FileOutcome {
+                how: CopyResult::Copied,
+                ..outcome
+            }),
+            Ok(Existing::Other { name, version }) => Err(match compared {
+                None => RemoteError::Exists(name),
+                // Then it was refused for another reason.
+                Some(_) if version == compared => why,
+                Some(_) => RemoteError::Changed(name),
+            }),
+            Ok(Existing::Nothing) | Err(_) => Err(why),
+        },
+        outcome => outcome,
+    }
 }
 
 /// Whether the place of a new file was found to be taken.

@@ -137,22 +137,19 @@ struct Replacement<'a> {
 
 impl Replacement<'_> {
     async fn carry_out(&self) -> Result<(), CommandError> {
-        let Replacement {
-            remote,
-            from,
-            place,
-            replaced,
-        } = *self;
-        if let Some(etag) = &replaced.etag
-            && remote.evaluates_if(place).await.unwrap_or(false)
+        if let Some(etag) = &self.replaced.etag
+            && self.remote.evaluates_if(self.place).await.unwrap_or(false)
         {
             let only = Replaceable::Version(etag.clone());
-            match remote.rename(from, place, &only).await {
+            match self.remote.rename(self.from, self.place, &only).await {
                 Err(why) if why.status() == Some(StatusCode::PRECONDITION_FAILED) => {}
                 outcome => return Ok(outcome?),
             }
             // Some servers know locks and no versions.
-            if !replaced.is_same_file(&remote.stat(place).await?) {
+            if !self
+                .replaced
+                .is_same_file(&self.remote.stat(self.place).await?)
+            {
                 return Err(self.changed());
             }
         }
