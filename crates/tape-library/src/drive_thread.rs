@@ -6,6 +6,7 @@ use crate::definition::LibraryDefinition;
 use crate::drive_slots::DriveSlots;
 use crate::exchange::FileExchange;
 use crate::fault::{Faults, LibraryFault};
+use crate::identity;
 use crate::report_queue::ReportQueue;
 use parking_lot::Mutex;
 use penstock_tape::aggregate::AggregateMember;
@@ -91,6 +92,15 @@ impl Shared {
     /// When the robot has carried a cartridge that it is told to take now.
     pub(crate) fn carried_ns(&self, from_ns: i64) -> i64 {
         self.robot.lock().carry(from_ns).end_ns
+    }
+
+    /// What has failed when a cartridge cannot be used: with the directory of the library all of them are away, as when its disk is
+    /// no longer mounted.
+    fn blamed(&self, otherwise: TapeErrorScope) -> TapeErrorScope {
+        match identity::is_in(&self.directory) {
+            true => otherwise,
+            false => TapeErrorScope::Library,
+        }
     }
 }
 
@@ -287,7 +297,7 @@ impl DriveThread {
             Some(MountFault::Hung) => {}
             Some(MountFault::DriveDown) => self.fail(end_ns, TapeErrorScope::Drive),
             Some(MountFault::TapeUnreadable) => self.fail(end_ns, TapeErrorScope::Tape),
-            None if !is_readable => self.fail(end_ns, TapeErrorScope::Tape),
+            None if !is_readable => self.unreadable(end_ns),
             None => {
                 let loaded = self.loaded.as_ref();
                 if let Some(ends) = loaded.and_then(|loaded| loaded.drive.wrap_ends_bytes()) {
@@ -302,6 +312,16 @@ impl DriveThread {
                 self.report_at_end((begin_ns, end_ns), 0, DriveReport::Mounted);
             }
         }
+    }
+
+    /// The label of the tape that was loaded could not be read.
+    fn unreadable(&mut self, at_ns: i64) {
+        let scope = self.shared.blamed(TapeErrorScope::Tape);
+        if scope == TapeErrorScope::Library {
+            // The drive is free when a library fails while it mounts.
+            self.empty();
+        }
+        self.fail(at_ns, scope);
     }
 
     fn tell_that_it_orders(&self, at_ns: i64) {
@@ -409,7 +429,9 @@ impl DriveThread {
             Err(ReadError::Missing | ReadError::Damaged) => {
                 self.fail(end_ns, TapeErrorScope::File);
             }
-            Err(ReadError::Medium(_)) => self.fail(end_ns, TapeErrorScope::Drive),
+            Err(ReadError::Medium(_)) => {
+                self.fail(end_ns, shared.blamed(TapeErrorScope::Drive));
+            }
             Err(ReadError::Destination(_)) => self.report(end_ns, DriveReport::NotTaken(file)),
         }
     }
@@ -476,7 +498,10 @@ impl DriveThread {
             Ok(()) => self.report_at_end((begin_ns, end_ns), size, written),
             Err(WriteError::Stopped) => {}
             Err(WriteError::Source(_)) => self.report(located_ns, unreadable(Some(&source))),
-            Err(WriteError::Medium(why)) => self.report(end_ns, unwritten(&why)),
+            Err(WriteError::Medium(why)) => {
+                let scope = shared.blamed(TapeErrorScope::Drive);
+                self.report(end_ns, unwritten(&why, scope));
+            }
             Err(WriteError::Occupied) => self.fail(located_ns, TapeErrorScope::Tape),
         }
     }
@@ -495,7 +520,10 @@ impl DriveThread {
         let end_ns = begin_ns + drive.mark(FileMark::Synchronised);
         match medium.sync() {
             Ok(()) => self.report_at_end((begin_ns, end_ns), 0, DriveReport::Synced),
-            Err(why) => self.report(end_ns, unwritten(&why)),
+            Err(why) => {
+                let scope = self.shared.blamed(TapeErrorScope::Drive);
+                self.report(end_ns, unwritten(&why, scope));
+            }
         }
     }
 
@@ -528,10 +556,10 @@ impl DriveThread {
 }
 
 /// What a medium that does not take data says of itself: a full disk is no fault of the drive.
-fn unwritten(why: &io::Error) -> DriveReport {
+fn unwritten(why: &io::Error, otherwise: TapeErrorScope) -> DriveReport {
     match why.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DriveReport::LibraryFull,
-        _ => DriveReport::Failed(TapeErrorScope::Drive),
+        _ => DriveReport::Failed(otherwise),
     }
 }
 
@@ -553,7 +581,8 @@ mod tests {
             (122, DriveReport::LibraryFull),
             (5, DriveReport::Failed(TapeErrorScope::Drive)),
         ] {
-            assert_eq!(unwritten(&io::Error::from_raw_os_error(number)), report);
+            let why = io::Error::from_raw_os_error(number);
+            assert_eq!(unwritten(&why, TapeErrorScope::Drive), report);
         }
     }
 }

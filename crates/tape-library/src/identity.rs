@@ -76,6 +76,11 @@ fn path_in(directory: &Path) -> PathBuf {
     directory.join("library.json")
 }
 
+/// Whether a directory holds a library now.
+pub(crate) fn is_in(directory: &Path) -> bool {
+    std::fs::metadata(path_in(directory)).is_ok_and(|found| found.is_file())
+}
+
 impl LibraryIdentity {
     /// What a directory says, and what it is to say from now on. Nothing is written.
     ///

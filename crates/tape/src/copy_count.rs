@@ -175,6 +175,7 @@ mod tests {
             live.apply(&Record::TapeChanged {
                 tape: tape.clone(),
                 state: out_of_use,
+                fault: None,
             });
             let care = |at_ns, step| Record::Care {
                 at_ns,
@@ -188,6 +189,7 @@ mod tests {
             live.apply(&Record::TapeChanged {
                 tape: tape.clone(),
                 state: TapeState::ReadOnly,
+                fault: None,
             });
             assert_eq!(state(&live, 110), CopyState::Good);
             live.apply(&care(120, CareStep::InUse));

@@ -92,7 +92,30 @@ pub enum DriveState {
         tape: Option<TapeName>,
         #[serde(default)]
         why: DownReason,
+        /// What it did when it failed; older records do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<DriveFault>,
     },
+}
+
+/// What a drive with a tape does, or the robot for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriveActivity {
+    Mount,
+    Idle,
+    Read,
+    Write,
+    Sync,
+    Dismount,
+}
+
+/// How a drive failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveFault {
+    pub activity: DriveActivity,
+    /// It reported no error: it did nothing for too long.
+    pub is_silent: bool,
 }
 
 /// Why a drive is out of use.
@@ -106,6 +129,21 @@ pub enum DownReason {
 }
 
 impl DriveState {
+    /// What it does; `None` without a tape, and while it is down.
+    pub fn activity(&self) -> Option<DriveActivity> {
+        match self {
+            DriveState::Free | DriveState::Down { .. } => None,
+            DriveState::Mounting { .. } => Some(DriveActivity::Mount),
+            DriveState::Dismounting { .. } => Some(DriveActivity::Dismount),
+            DriveState::Mounted(mount) => Some(match mount.work {
+                DriveWork::Idle { .. } => DriveActivity::Idle,
+                DriveWork::Reading(_) => DriveActivity::Read,
+                DriveWork::Writing(_) | DriveWork::WritingAggregate(_) => DriveActivity::Write,
+                DriveWork::Syncing => DriveActivity::Sync,
+            }),
+        }
+    }
+
     /// The tape that is in it, or on its way.
     pub fn tape(&self) -> Option<&TapeName> {
         match self {

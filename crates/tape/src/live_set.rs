@@ -139,13 +139,14 @@ impl LiveSet {
             Record::TapeAdded { tape, facts } => {
                 self.tapes.insert(tape.clone(), facts.clone());
             }
-            Record::TapeChanged { tape, state } => {
+            Record::TapeChanged { tape, state, fault } => {
                 if let Some(tape) = self.tapes.get_mut(tape) {
                     // Whoever takes a broken tape back into use takes it as it is.
                     if tape.state == TapeState::Broken {
                         tape.synced_bytes = 0;
                     }
                     tape.state = *state;
+                    tape.fault.clone_from(fault);
                 }
             }
             Record::TapeRetired { tape } => {
@@ -319,10 +320,12 @@ impl LiveSet {
                     drive.state = DriveState::Free;
                 }
             }
-            DriveRecord::DriveDown { drive, why, .. } => {
+            DriveRecord::DriveDown {
+                drive, why, fault, ..
+            } => {
                 if let Some(drive) = self.drives.0.get_mut(drive) {
-                    let tape = drive.state.tape().cloned();
-                    drive.state = DriveState::Down { tape, why: *why };
+                    let (tape, why, fault) = (drive.state.tape().cloned(), *why, *fault);
+                    drive.state = DriveState::Down { tape, why, fault };
                 }
             }
             DriveRecord::DriveRemoved { drive, .. } => {

@@ -1,7 +1,7 @@
 //! What the request engine persists before it acts. All that it knows is made of these, in their order.
 
 use crate::data_set::{DataSetName, HintVerdict};
-use crate::drive_pool::{DownReason, DriveClass, MountPurpose};
+use crate::drive_pool::{DownReason, DriveActivity, DriveClass, DriveFault, MountPurpose};
 use crate::live_set::{LibraryPause, LiveSet};
 use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, LibraryId, LibraryName, RecallRequest,
@@ -32,6 +32,9 @@ pub struct Tape {
     #[serde(default)]
     pub synced_bytes: u64,
     pub state: TapeState,
+    /// Why it is broken; older records do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<TapeFault>,
     /// Where its wraps end, if that was read from it.
     pub wrap_ends_bytes: Option<Vec<u64>>,
 }
@@ -48,6 +51,7 @@ impl Tape {
             written_bytes: 0,
             synced_bytes: 0,
             state: TapeState::Active,
+            fault: None,
             wrap_ends_bytes: None,
         }
     }
@@ -84,6 +88,24 @@ pub enum TapeState {
     Broken,
 }
 
+/// What was found of a tape that is broken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapeFault {
+    /// In which drive.
+    pub drive: DriveName,
+    pub finding: TapeFinding,
+}
+
+/// What showed that a tape is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TapeFinding {
+    /// An error that the drive reported as one of the tape. While it mounts, the label cannot be read.
+    Error(DriveActivity),
+    /// Data ends before what was safe.
+    DataLost { end_bytes: u64, synced_bytes: u64 },
+}
+
 /// One thing that has happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
@@ -110,6 +132,9 @@ pub enum Record {
     TapeChanged {
         tape: TapeName,
         state: TapeState,
+        /// Why it is broken.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<TapeFault>,
     },
     /// A tape is no longer configured.
     TapeRetired {
@@ -332,6 +357,8 @@ pub enum DriveRecord {
         drive: DriveName,
         #[serde(default)]
         why: DownReason,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<DriveFault>,
     },
     /// A drive is no longer configured.
     DriveRemoved {

@@ -534,7 +534,7 @@ impl RequestEngine {
                     self.keep(out, Record::TapeAdded { tape, facts });
                 }
             }
-            Input::TapeChanged { tape, state } => self.change_tape(&tape, state, out),
+            Input::TapeChanged { tape, state } => self.change_tape(&tape, (state, None), out),
             Input::Recall(requests) => {
                 for request in requests {
                     self.ask_recall(now_ns, request, out);
@@ -565,7 +565,7 @@ impl RequestEngine {
             }
             Input::Report { drive, report } => self.report(now_ns, &drive, report, out),
             Input::DriveDown(drive) => {
-                self.take_down(now_ns, &drive, DownReason::Operator, out);
+                self.take_down(now_ns, &drive, (DownReason::Operator, None), out);
             }
             Input::DriveUp(drive) => {
                 if let Some(DriveState::Down { why, .. }) = self.state(&drive) {

@@ -27,7 +27,9 @@ use super::driver_task::{
     Forecast, LocalError, RecallEnd, RoomLack, TapeGet, TapeOutcome, TapePut,
 };
 use super::tape_system::{TapeSystem, TaskOf};
-use super::wording::{COPY_NOT_UNDERSTOOD, library_incident, log_begin, log_end};
+use super::wording::{
+    COPY_NOT_UNDERSTOOD, library_incident, library_incident_end, log_begin, log_end,
+};
 use crate::clock::BelievedClock;
 use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
@@ -212,11 +214,11 @@ impl TapeLibraries {
                     orders.extend(outcome.map(LibraryTask::Tell));
                 }
                 Effect::Open(incident) => {
-                    log_begin(&library_incident(&incident), None);
+                    log_begin(&library_incident(&incident, self.engine.live()), None);
                     self.incidents.insert(incident, self.newest_ns);
                 }
                 Effect::Close(incident) => {
-                    log_end(&library_incident(&incident));
+                    log_end(&library_incident_end(&incident));
                     self.incidents.remove(&incident);
                 }
                 Effect::HintFailed {

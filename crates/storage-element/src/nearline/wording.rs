@@ -4,9 +4,12 @@ use penstock_model::quantity::Span;
 use penstock_model::text::plural;
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
+use penstock_tape::drive_pool::{DriveActivity, DriveFault, DriveState};
 use penstock_tape::hsm_queue::{HsmIncident, HsmIncidentEnd, HsmKind, HsmQueue, HsmTarget};
+use penstock_tape::live_set::LiveSet;
 use penstock_tape::mount_decision::{MountTarget, MountWait};
-use penstock_tape::request::VoName;
+use penstock_tape::record::{TapeFault, TapeFinding};
+use penstock_tape::request::{RequestOutcome, TapeErrorScope, TapeName, VoName};
 use penstock_tape::request_engine::{QueueWait, TapeIncident};
 use serde::Serialize;
 use std::time::Duration;
@@ -104,17 +107,33 @@ fn span(ns: i64) -> Span {
     Span(Duration::from_nanos(u64::try_from(ns).unwrap_or(0)))
 }
 
-/// What is wrong with tape libraries, and what is done or to be done about it.
-pub(super) fn library_incident(incident: &TapeIncident) -> String {
+/// What is wrong with tape libraries, why as far as that is known, and what is done or to be done about it.
+pub(super) fn library_incident(incident: &TapeIncident, live: &LiveSet) -> String {
     match incident {
-        TapeIncident::DriveDown(drive) => format!(
-            "drive {0} is down; when it works again and its tape is back in its slot, run penstock tape enable {0}",
-            drive.0
-        ),
-        TapeIncident::TapeBroken(tape) => format!(
-            "tape {0} cannot be used; when it is repaired, run penstock tape enable {0}",
-            tape.0
-        ),
+        TapeIncident::DriveDown(drive) => {
+            let state = live.drives.0.get(drive).map(|drive| &drive.state);
+            let because = match state {
+                Some(DriveState::Down {
+                    tape,
+                    fault: Some(fault),
+                    ..
+                }) => format!(": {}", drive_fault(*fault, tape.as_ref())),
+                _ => String::new(),
+            };
+            format!(
+                "drive {0} is down{because}; when it works again and its tape is back in its slot, run penstock tape enable {0}",
+                drive.0
+            )
+        }
+        TapeIncident::TapeBroken(tape) => {
+            let fault = live.tapes.get(tape).and_then(|tape| tape.fault.as_ref());
+            let because = fault.map(|fault| format!(": {}", tape_fault(fault)));
+            format!(
+                "tape {0} cannot be used{because}; when it is repaired, run penstock tape enable {0}",
+                tape.0,
+                because = because.unwrap_or_default()
+            )
+        }
         TapeIncident::FilesUnreadable(tape) => format!(
             "files on tape {} cannot be read; those with another copy are written again, and penstock tape status lists the others",
             tape.0
@@ -139,6 +158,90 @@ pub(super) fn library_incident(incident: &TapeIncident) -> String {
             "no tape is left for files of family {}: add tapes to its library (tapes in [storage.tape.library])",
             family.0
         ),
+    }
+}
+
+/// The same when it is over.
+pub(super) fn library_incident_end(incident: &TapeIncident) -> String {
+    match incident {
+        TapeIncident::DriveDown(drive) => format!("drive {} was down", drive.0),
+        TapeIncident::TapeBroken(tape) => format!("tape {} could not be used", tape.0),
+        TapeIncident::FilesUnreadable(tape) => {
+            format!("files on tape {} could not be read", tape.0)
+        }
+        TapeIncident::LibraryPaused(library) => {
+            format!("library {} was out of service", library.0)
+        }
+        TapeIncident::LibraryFull(library) => {
+            format!("library {} had no space for more data", library.0)
+        }
+        TapeIncident::OldestWaits(MountTarget::Recall(tape)) => {
+            format!("files on tape {} waited too long to be read", tape.0)
+        }
+        TapeIncident::OldestWaits(MountTarget::Archive(family, _)) => {
+            let family = &family.0;
+            format!("files of family {family} waited too long to be written")
+        }
+        TapeIncident::NoTapeLeft(family) => {
+            format!("no tape was left for files of family {}", family.0)
+        }
+    }
+}
+
+fn drive_fault(fault: DriveFault, tape: Option<&TapeName>) -> String {
+    let tape = tape.map_or("its tape", |tape| &tape.0);
+    let doing = match fault.activity {
+        DriveActivity::Mount => format!("tape {tape} was being mounted"),
+        DriveActivity::Idle => format!("tape {tape} was in it, and nothing was read or written"),
+        DriveActivity::Read => format!("tape {tape} was being read"),
+        DriveActivity::Write => format!("tape {tape} was being written"),
+        DriveActivity::Sync => format!("data on tape {tape} was being synchronised"),
+        DriveActivity::Dismount => format!("tape {tape} was being dismounted"),
+    };
+    match fault.is_silent {
+        true => format!("it did nothing for too long while {doing}"),
+        false => format!("it reported an error while {doing}"),
+    }
+}
+
+fn tape_fault(fault: &TapeFault) -> String {
+    let drive = &fault.drive.0;
+    match fault.finding {
+        TapeFinding::Error(DriveActivity::Mount) => {
+            format!("drive {drive} cannot read its label")
+        }
+        TapeFinding::Error(DriveActivity::Write | DriveActivity::Sync) => {
+            format!("drive {drive} cannot write to it")
+        }
+        TapeFinding::Error(DriveActivity::Read | DriveActivity::Idle | DriveActivity::Dismount) => {
+            format!("drive {drive} reported an error of the tape")
+        }
+        TapeFinding::DataLost {
+            end_bytes,
+            synced_bytes,
+        } => format!(
+            "its data ends after {} in drive {drive}, but {} had been written safely",
+            Bytes(end_bytes),
+            Bytes(synced_bytes)
+        ),
+    }
+}
+
+/// Why files could not be written to tape once more.
+pub(super) fn why_it_stays(outcome: &RequestOutcome) -> &'static str {
+    match outcome {
+        RequestOutcome::NoCopyLeft(TapeErrorScope::File) => "their copies cannot be read",
+        RequestOutcome::NoCopyLeft(TapeErrorScope::Tape) => "their tape is broken",
+        RequestOutcome::NoCopyLeft(TapeErrorScope::Drive | TapeErrorScope::Library) => {
+            "no drive could read their copies"
+        }
+        RequestOutcome::NoTape => "their tape is not in use",
+        RequestOutcome::NotTaken => "their copies on disk could not be read or written",
+        RequestOutcome::Canceled | RequestOutcome::Expired => "it was canceled",
+        // With these it does not stay.
+        RequestOutcome::Recalled | RequestOutcome::Verified | RequestOutcome::Archived(_) => {
+            "nothing is known of it"
+        }
     }
 }
 
@@ -339,10 +442,59 @@ pub(super) fn log_end(incident: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use penstock_tape::drive_pool::{DownReason, Drive};
     use penstock_tape::hsm_queue::{HsmCommandEnd, HsmEffect, HsmInput, HsmPolicy, HsmPut};
-    use penstock_tape::request::{FamilyName, FileId, RequestId, VoName};
+    use penstock_tape::record::Tape;
+    use penstock_tape::request::{DriveName, FamilyName, FileId, LibraryName, RequestId, VoName};
 
     const MINUTE_NS: i64 = 60_000_000_000;
+
+    #[test]
+    fn incidents_of_libraries_say_why_as_far_as_that_is_known() {
+        let (tape, drive) = (TapeName("T1".into()), DriveName("d0".into()));
+        let mut live = LiveSet::default();
+        let broken = TapeIncident::TapeBroken(tape.clone());
+        assert_eq!(
+            library_incident(&broken, &live),
+            "tape T1 cannot be used; when it is repaired, run penstock tape enable T1"
+        );
+        let facts = Tape::new(LibraryName("l".into()), "LTO-8".to_owned(), 1);
+        let finding = TapeFinding::DataLost {
+            end_bytes: 2_000_000,
+            synced_bytes: 3_000_000,
+        };
+        let fault = Some(TapeFault {
+            drive: drive.clone(),
+            finding,
+        });
+        let facts = Tape { fault, ..facts };
+        live.tapes.insert(tape.clone(), facts);
+        assert_eq!(
+            library_incident(&broken, &live),
+            "tape T1 cannot be used: its data ends after 2.0 MB in drive d0, but 3.0 MB had been written safely; when it is repaired, \
+             run penstock tape enable T1"
+        );
+        let down = DriveState::Down {
+            tape: Some(tape),
+            why: DownReason::Failed,
+            fault: Some(DriveFault {
+                activity: DriveActivity::Mount,
+                is_silent: true,
+            }),
+        };
+        let library = LibraryName("l".into());
+        let known = Drive {
+            library,
+            kind: "LTO-8".to_owned(),
+            state: down,
+        };
+        live.drives.0.insert(drive.clone(), known);
+        assert_eq!(
+            library_incident(&TapeIncident::DriveDown(drive), &live),
+            "drive d0 is down: it did nothing for too long while tape T1 was being mounted; when it works again and its tape is back in \
+             its slot, run penstock tape enable d0"
+        );
+    }
 
     #[test]
     fn incidents_of_an_hsm_tell_figures_the_setting_and_what_is_done() {

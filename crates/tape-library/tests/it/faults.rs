@@ -171,6 +171,42 @@ fn a_robot_that_does_not_move_is_one_incident_and_nothing_fails() {
 }
 
 #[test]
+fn a_directory_that_is_away_is_one_incident_and_breaks_no_tape() {
+    let directory = tempfile::tempdir().expect("made");
+    let mut site = site(&directory, 2, 4);
+    site.archive([(1, 1_000)], "raw");
+    site.archive([(2, 1_000)], "sim");
+    site.run();
+    for _ in 0..2 {
+        site.run_to(|report| *report == DriveReport::Dismounted);
+    }
+    // As when its disk is no longer mounted: an empty directory is there.
+    let (library, away) = (
+        directory.path().join("library"),
+        directory.path().join("away"),
+    );
+    std::fs::rename(&library, &away).expect("renamed");
+    std::fs::create_dir(&library).expect("made");
+    site.recall([(1, 1_000), (2, 1_000)]);
+    site.archive([(3, 1_000)], "raw");
+    for _ in 0..4 {
+        site.run_to(failed(TapeErrorScope::Library));
+    }
+    let paused = TapeIncident::LibraryPaused(site.library.definition().name.clone());
+    assert_eq!(site.incidents, [paused]);
+    assert_eq!(site.outcomes(|_| true), 2, "what was archived before");
+    std::fs::remove_dir_all(&library).expect("removed");
+    std::fs::rename(&away, &library).expect("renamed");
+    site.run();
+    assert_eq!(site.outcomes(is_recalled), 2);
+    assert_eq!(site.outcomes(is_archived), 3);
+    assert!(site.engine.live().libraries.is_empty());
+    assert_eq!(site.incidents.len(), 1);
+    site.check_recalled(1, 1_000);
+    site.check_recalled(2, 1_000);
+}
+
+#[test]
 fn a_full_disk_takes_no_drive_and_no_tape_out_of_use_and_files_are_read() {
     let directory = tempfile::tempdir().expect("made");
     let mut site = site(&directory, 2, 4);

@@ -292,6 +292,7 @@ fn a_drive_that_fails_closes_its_mount_and_clocks_that_go_back_take_nothing_away
             at_ns: seconds(200),
             drive: drive(),
             why: crate::drive_pool::DownReason::Failed,
+            fault: None,
         }),
     ] {
         records.push(record);

@@ -103,6 +103,7 @@ fn one_of_two_drives_may_stop_and_the_last_one_may_not() {
         at_ns: 0,
         drive: DriveName("d1".into()),
         why: DownReason::Failed,
+        fault: None,
     });
     let live = site([recall(1, &["a"]), down]);
     let answer = stop(&live, a_drive("d0"));
@@ -171,6 +172,7 @@ fn what_is_written_waits_only_when_no_tape_is_left_and_work_is_told() {
     let full = Record::TapeChanged {
         tape: TapeName("b".into()),
         state: TapeState::Disabled,
+        fault: None,
     };
     let live = site([archive(1), archive(2), full]);
     let waiting = StopReason::ArchivesWait {

@@ -21,6 +21,7 @@ fn tape(of: &str, written_bytes: u64, state: TapeState) -> Record {
             capacity_bytes: 12_000 * GB,
             written_bytes,
             state,
+            fault: None,
             wrap_ends_bytes: None,
             ended_bytes: None,
             synced_bytes: 0,

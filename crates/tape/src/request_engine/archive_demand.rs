@@ -117,6 +117,8 @@ struct WritableTapes {
     of_families: BTreeMap<FamilyName, BTreeMap<LibraryName, Vec<WritableTape>>>,
     /// For whichever family takes them first.
     new: BTreeMap<LibraryName, Vec<WritableTape>>,
+    /// The most that is free on one of the others, which could be written to if a drive for them worked, by their family.
+    without_drive: BTreeMap<LibraryName, BTreeMap<Option<FamilyName>, u64>>,
 }
 
 impl WritableTapes {
@@ -137,6 +139,22 @@ impl WritableTapes {
         let own = self.of_families.get(family);
         let own = own.and_then(|tapes| tapes.get(library));
         fullest(own).or_else(|| fullest(self.new.get(library)))
+    }
+
+    /// Whether a file of this size could be written to a tape of another library than these, if a drive worked.
+    fn lacks_drive(
+        &self,
+        family: &FamilyName,
+        taken: &BTreeSet<LibraryName>,
+        size_bytes: u64,
+    ) -> bool {
+        let libraries = self.without_drive.iter();
+        let mut free = libraries
+            .filter(|(library, _)| !taken.contains(*library))
+            .flat_map(|(_, free)| free);
+        free.any(|(of, free_bytes)| {
+            *free_bytes >= size_bytes && of.as_ref().is_none_or(|of| of == family)
+        })
     }
 }
 
@@ -297,7 +315,9 @@ impl RequestEngine {
             let has_any = open
                 .clone()
                 .any(|(_, room)| room.free_bytes >= sum.first_bytes);
-            if !has_any {
+            if !has_any && tapes.lacks_drive(family, &group.taken, sum.first_bytes) {
+                demand.held.insert(family.clone(), QueueWait::NoDrive);
+            } else if !has_any {
                 demand.without_tape.insert(family.clone());
             }
             let ready_ns = self.ready_at_ns(family, &group, &sum);
@@ -322,7 +342,7 @@ impl RequestEngine {
         }
         if let Some(until_ns) = first_ready_ns.filter(|_| !is_any_ready) {
             let wait = QueueWait::Collecting { until_ns };
-            demand.held.insert(family.clone(), wait);
+            demand.held.entry(family.clone()).or_insert(wait);
         }
         for (library, sum) in by_library {
             let Some(tape) = tapes.next(family, &library, sum.first_bytes) else {
@@ -404,11 +424,19 @@ impl RequestEngine {
         }
         let mut writable = WritableTapes::default();
         for (name, tape) in &self.live.tapes {
-            let can_be = self.live.is_writable(name)
-                && classes.contains(&(&tape.library, &tape.kind))
-                && !stuck.contains(name);
+            let is_new = tape.family.is_none() && tape.written_bytes == 0;
+            if !self.live.is_writable(name) || (tape.family.is_none() && !is_new) {
+                continue;
+            }
+            if !classes.contains(&(&tape.library, &tape.kind)) || stuck.contains(name) {
+                let library = tape.library.clone();
+                let free = writable.without_drive.entry(library).or_default();
+                let most = free.entry(tape.family.clone()).or_default();
+                *most = tape.free_bytes().max(*most);
+                continue;
+            }
             let by_library = match &tape.family {
-                Some(family) if can_be => {
+                Some(family) => {
                     let of_families = &mut writable.of_families;
                     // Most tapes are those of a family that is known already.
                     if !of_families.contains_key(family) {
@@ -416,8 +444,7 @@ impl RequestEngine {
                     }
                     of_families.get_mut(family)
                 }
-                None if can_be && tape.written_bytes == 0 => Some(&mut writable.new),
-                _ => None,
+                None => Some(&mut writable.new),
             };
             let Some(by_library) = by_library else {
                 continue;

@@ -1,9 +1,9 @@
 //! What fails, and what that concerns: a file, a tape, a drive or a library. Whatever is not concerned goes on.
 
 use super::{Effect, RequestEngine, TapeIncident, Turnout};
-use crate::drive_pool::{DownReason, DriveState, DriveWork};
+use crate::drive_pool::{DownReason, DriveFault, DriveState, DriveWork};
 use crate::live_set::{LibraryPause, RecallEntry, RequestTarget};
-use crate::record::{DriveRecord, Record, TapeState};
+use crate::record::{DriveRecord, Record, TapeFault, TapeFinding, TapeState};
 use crate::request::{DriveName, FileId, LibraryName, RequestOutcome, TapeErrorScope, TapeName};
 use crate::tape_care::UnreadableCopy;
 
@@ -16,7 +16,6 @@ impl RequestEngine {
         out: &mut Turnout,
     ) {
         let work = self.work_of(drive).cloned();
-        self.is_decision_due = true;
         match scope {
             // Of an aggregate `NotTaken` names the file; without a name the drive is not trusted.
             TapeErrorScope::File if matches!(work, Some(DriveWork::WritingAggregate(_))) => {
@@ -24,16 +23,33 @@ impl RequestEngine {
             }
             TapeErrorScope::File => self.file_failed(now_ns, drive, work, out),
             TapeErrorScope::Tape => {
-                let tape = self.state(drive).and_then(DriveState::tape).cloned();
-                self.return_work(now_ns, drive, out);
-                if let Some(tape) = tape {
-                    self.change_tape(&tape, TapeState::Broken, out);
-                }
-                self.dismount(now_ns, drive, out);
+                let activity = self.state(drive).and_then(DriveState::activity);
+                let finding = activity.map(TapeFinding::Error);
+                self.tape_failed(now_ns, drive, finding, out);
             }
             TapeErrorScope::Drive => self.drive_failed(now_ns, drive, out),
             TapeErrorScope::Library => self.library_failed(now_ns, drive, out),
         }
+        self.is_decision_due = true;
+    }
+
+    /// The tape in a drive is of no use any more.
+    pub(super) fn tape_failed(
+        &mut self,
+        now_ns: i64,
+        drive: &DriveName,
+        finding: Option<TapeFinding>,
+        out: &mut Turnout,
+    ) {
+        let tape = self.state(drive).and_then(DriveState::tape).cloned();
+        self.return_work(now_ns, drive, out);
+        if let Some(tape) = tape {
+            let drive = drive.clone();
+            let fault = finding.map(|finding| TapeFault { drive, finding });
+            self.change_tape(&tape, (TapeState::Broken, fault), out);
+        }
+        self.dismount(now_ns, drive, out);
+        self.is_decision_due = true;
     }
 
     pub(super) fn return_work(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
@@ -173,7 +189,12 @@ impl RequestEngine {
     }
 
     /// A tape is used or not. Of a broken one each file goes to its other copy; of a disabled one those that have another.
-    pub(super) fn change_tape(&mut self, tape: &TapeName, state: TapeState, out: &mut Turnout) {
+    pub(super) fn change_tape(
+        &mut self,
+        tape: &TapeName,
+        (state, fault): (TapeState, Option<TapeFault>),
+        out: &mut Turnout,
+    ) {
         let before = self.live.tapes.get(tape).map(|tape| tape.state);
         if before.is_none_or(|before| before == state) {
             return;
@@ -181,6 +202,7 @@ impl RequestEngine {
         let changed = Record::TapeChanged {
             tape: tape.clone(),
             state,
+            fault,
         };
         self.keep(out, changed);
         self.is_decision_due = true;
@@ -241,9 +263,23 @@ impl RequestEngine {
         }
     }
 
-    /// A drive does not do what it is told.
+    /// A drive does not do what it is told, and says so.
     pub(super) fn drive_failed(&mut self, now_ns: i64, drive: &DriveName, out: &mut Turnout) {
-        if self.take_down(now_ns, drive, DownReason::Failed, out) {
+        self.give_up_drive(now_ns, (drive, false), out);
+    }
+
+    fn give_up_drive(
+        &mut self,
+        now_ns: i64,
+        (drive, is_silent): (&DriveName, bool),
+        out: &mut Turnout,
+    ) {
+        let activity = self.state(drive).and_then(DriveState::activity);
+        let fault = activity.map(|activity| DriveFault {
+            activity,
+            is_silent,
+        });
+        if self.take_down(now_ns, drive, (DownReason::Failed, fault), out) {
             let incident = TapeIncident::DriveDown(drive.clone());
             out.effects.push(Effect::Open(incident));
         }
@@ -254,7 +290,7 @@ impl RequestEngine {
         &mut self,
         now_ns: i64,
         drive: &DriveName,
-        why: DownReason,
+        (why, fault): (DownReason, Option<DriveFault>),
         out: &mut Turnout,
     ) -> bool {
         if matches!(self.state(drive), None | Some(DriveState::Down { .. })) {
@@ -267,6 +303,7 @@ impl RequestEngine {
             at_ns,
             drive: drive.clone(),
             why,
+            fault,
         };
         self.keep(out, down);
         out.effects.push(Effect::Abort { drive });
@@ -296,14 +333,15 @@ impl RequestEngine {
                 .push(Effect::Open(TapeIncident::LibraryPaused(library)));
         }
         self.return_work(now_ns, drive, out);
-        if let Some(DriveState::Mounting { .. }) = self.state(drive) {
-            self.keep(
-                out,
-                DriveRecord::DriveFreed {
-                    at_ns: now_ns,
-                    drive: drive.clone(),
-                },
-            );
+        match self.state(drive) {
+            Some(DriveState::Mounting { .. }) => {
+                let (at_ns, drive) = (now_ns, drive.clone());
+                self.keep(out, DriveRecord::DriveFreed { at_ns, drive });
+            }
+            // What is in a drive is no more to be had than what is not.
+            Some(DriveState::Mounted(_)) => self.dismount(now_ns, drive, out),
+            Some(DriveState::Free | DriveState::Dismounting { .. } | DriveState::Down { .. })
+            | None => {}
         }
     }
 
@@ -374,7 +412,7 @@ impl RequestEngine {
     pub(super) fn watch(&mut self, now_ns: i64, out: &mut Turnout) {
         let limits = self.policy.watchdog;
         for drive in self.watchdog.overdue(now_ns, &self.live.drives, limits) {
-            self.drive_failed(now_ns, &drive, out);
+            self.give_up_drive(now_ns, (&drive, true), out);
         }
     }
 }

@@ -55,6 +55,10 @@ impl RequestEngine {
             mount_ns: NEVER_NS,
             no_bytes_ns: NEVER_NS,
         };
+        // Whoever waits goes on waiting: the end of a lease is no end of a request that drives bring about.
+        engine.live.leases.clear();
+        // What is known of drives and tapes is taken as it is.
+        engine.calibrations.rest();
         let mut ahead = Ahead {
             engine,
             times,

@@ -116,7 +116,9 @@ impl RequestEngine {
         } = found;
         let down = match self.state(&drive) {
             Some(DriveState::Mounted(mount)) if in_it.as_ref() != Some(&mount.tape) => None,
-            Some(DriveState::Down { tape, why }) if tape.is_some() && *tape != in_it => Some(*why),
+            Some(DriveState::Down { tape, why, fault }) if tape.is_some() && *tape != in_it => {
+                Some((*why, *fault))
+            }
             // A mount that was ordered may not have begun, and a dismount may have ended.
             Some(
                 DriveState::Free
@@ -141,8 +143,14 @@ impl RequestEngine {
             drive: freed,
         };
         self.keep(out, freed);
-        if let Some(why) = down {
-            self.keep(out, DriveRecord::DriveDown { at_ns, drive, why });
+        if let Some((why, fault)) = down {
+            let down = DriveRecord::DriveDown {
+                at_ns,
+                drive,
+                why,
+                fault,
+            };
+            self.keep(out, down);
         }
     }
 }

@@ -6,10 +6,8 @@ use crate::live_set::RecallEntry;
 use crate::mount_decision::{
     DriveSupply, MountCandidate, MountDecision, MountTarget, MountWait, decide_mounts, worth_at_ns,
 };
-use crate::record::{DriveRecord, Record};
-use crate::request::{
-    DriveName, FamilyName, FileId, LibraryName, TapeErrorScope, TapeName, VoName,
-};
+use crate::record::{DriveRecord, Record, TapeFinding};
+use crate::request::{DriveName, FamilyName, FileId, LibraryName, TapeName, VoName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What may be mounted, and what waits for a tape that cannot be.
@@ -74,9 +72,13 @@ impl RequestEngine {
         let Some(facts) = self.live.tapes.get(tape) else {
             return;
         };
-        let tape = tape.clone();
-        if end_bytes < facts.synced_bytes {
-            self.failed(now_ns, drive, TapeErrorScope::Tape, out);
+        let (tape, synced_bytes) = (tape.clone(), facts.synced_bytes);
+        if end_bytes < synced_bytes {
+            let lost = TapeFinding::DataLost {
+                end_bytes,
+                synced_bytes,
+            };
+            self.tape_failed(now_ns, drive, Some(lost), out);
         } else if end_bytes != facts.written_bytes {
             self.keep(out, Record::TapeFound { tape, end_bytes });
         }

@@ -127,6 +127,10 @@ impl RequestEngine {
             let probe_ns = pause.probe_ns;
             return Some(QueueWait::LibraryFull { probe_ns });
         }
+        let mut drives = self.live.drives.0.values();
+        if drives.all(|drive| matches!(drive.state, DriveState::Down { .. })) {
+            return Some(QueueWait::NoDrive);
+        }
         let is_free = !self.live.drives.free().is_empty();
         (!is_free).then_some(QueueWait::NoFreeDrive)
     }

@@ -22,11 +22,12 @@ use super::catalogue::LiveBytes;
 use super::request_kind::RequestKind;
 use crate::config::{ArchiveClasses, TapeCareConfig};
 use crate::nearline::tape_libraries::LibraryTask;
+use emptying::RepackRest;
 use few_copies::FewCopies;
 use further_copies::FurtherCopies;
 use listing::{ListedFile, list, prefix_of};
 use moves::{MoveGoal, TapeMoves};
-use moving::MoveKind;
+use moving::{MoveKind, StaysTold};
 use penstock_model::{PoolName, Timestamp};
 use penstock_persistence::namespace::{NamespaceError, TAPE_REMOVAL_USUAL};
 use penstock_tape::copy_count::CopyState;
@@ -82,8 +83,8 @@ pub(super) struct Care {
     verification: Option<(TapeName, Stage<VerificationPass>)>,
     /// Files that could not be mended, and until when they are left alone.
     unmended: BTreeMap<FileId, i64>,
-    /// Tapes whose repack waits, until when, and what for.
-    resting: BTreeMap<TapeName, (i64, String)>,
+    /// Tapes whose repack waits.
+    resting: BTreeMap<TapeName, RepackRest>,
     uses_due_ns: i64,
     /// Requests that have ended.
     pub(super) ended: VecDeque<(RequestId, RequestOutcome)>,
@@ -91,6 +92,7 @@ pub(super) struct Care {
     removed_kept: Duration,
     /// Why the last relabel was refused.
     pub(super) refusal: Option<RelabelRefusal>,
+    stays_told: StaysTold,
     /// Something may be asked for at once.
     is_due: bool,
 }
@@ -117,6 +119,7 @@ impl Care {
             ended: VecDeque::new(),
             removed_kept,
             refusal: None,
+            stays_told: StaysTold::new(),
             is_due: true,
         }
     }

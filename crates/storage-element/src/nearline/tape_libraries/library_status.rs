@@ -176,7 +176,7 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
     let incidents = libraries.incidents.iter();
     let incidents = incidents.map(|(incident, since_ns)| NearlineIncident {
         code: library_incident_code(incident),
-        what: library_incident(incident),
+        what: library_incident(incident, live),
         since: times.wall(*since_ns),
         fault: None,
     });

@@ -6,13 +6,13 @@ use crate::request::AggregateExtent;
 
 const MB: u64 = 1_000_000;
 
-fn two_libraries(policy: TapePolicy) -> Lab {
+pub(super) fn two_libraries(policy: TapePolicy) -> Lab {
     let one: (&str, &[&str], &[&str]) = ("one", &["d0"], &["a0", "a1"]);
     let two: (&str, &[&str], &[&str]) = ("two", &["e0"], &["b0", "b1"]);
     Lab::with_libraries(policy, &[one, two])
 }
 
-fn copies_wanted(request: u64, copies: u32) -> ArchiveRequest {
+pub(super) fn copies_wanted(request: u64, copies: u32) -> ArchiveRequest {
     let mut request = archive(request, 10);
     request.wishes.copies = copies;
     request

@@ -1,7 +1,9 @@
 //! Why files wait for a tape.
 
 use super::*;
+use crate::drive_pool::{DriveActivity, DriveFault};
 use crate::mount_decision::MountWait;
+use crate::record::{TapeFault, TapeFinding};
 
 fn recall_wait(lab: &Lab, tape: &str) -> Option<QueueWait> {
     let waits = lab.engine.recall_waits(lab.now_ns);
@@ -91,6 +93,71 @@ fn what_does_not_work_is_named() {
     let mut lab = Lab::new(policy(), 1, &[]);
     lab.give(Input::Archive(vec![archive(1, 10)]));
     assert_eq!(archive_wait(&lab), Some(QueueWait::NoTapeLeft));
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    lab.give(Input::DriveDown(drive_name("d0")));
+    lab.give(Input::Archive(vec![archive(1, 10)]));
+    assert_eq!(archive_wait(&lab), Some(QueueWait::NoDrive));
+}
+
+#[test]
+fn a_tape_for_which_no_drive_works_is_a_tape_all_the_same() {
+    let mut lab = archives::two_libraries(policy());
+    lab.report("e0", DriveReport::Failed(TapeErrorScope::Drive));
+    lab.give(Input::DriveDown(drive_name("e0")));
+    let asked = lab.give(Input::Archive(vec![archives::copies_wanted(1, 2)]));
+    let is_lost = |effect: &Effect| matches!(effect, Effect::Open(TapeIncident::NoTapeLeft(_)));
+    assert!(!asked.iter().any(is_lost), "{asked:?}");
+    lab.perform(asked);
+    // The drive of the first copy is free again.
+    lab.now_ns += HOUR_NS;
+    let dismounts = lab.give(Input::Tick);
+    lab.perform(dismounts);
+    assert_eq!(archive_wait(&lab), Some(QueueWait::NoDrive));
+    assert!(!lab.effects.iter().any(is_lost), "{:?}", lab.effects);
+}
+
+#[test]
+fn what_showed_a_fault_is_kept_with_it() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    let fault = |lab: &Lab, tape| lab.engine.live().tapes[&tape_name(tape)].fault.clone();
+    lab.give(Input::Recall(vec![recall(1, 1, &[("t", 5)])]));
+    lab.report("d0", DriveReport::Failed(TapeErrorScope::Tape));
+    let finding = TapeFinding::Error(DriveActivity::Mount);
+    let drive = drive_name("d0");
+    assert_eq!(fault(&lab, "t"), Some(TapeFault { drive, finding }));
+    let (tape, state) = (tape_name("t"), TapeState::Active);
+    lab.give(Input::TapeChanged { tape, state });
+    assert_eq!(fault(&lab, "t"), None);
+    lab.report("d0", DriveReport::Dismounted);
+    let down = |lab: &Lab| match lab.engine.state(&drive_name("d0")) {
+        Some(DriveState::Down { fault, .. }) => *fault,
+        other => panic!("{other:?}"),
+    };
+    let given_up = |activity, is_silent| DriveFault {
+        activity,
+        is_silent,
+    };
+    lab.give(Input::Recall(vec![recall(2, 2, &[("u", 5)])]));
+    lab.now_ns += HOUR_NS;
+    lab.give(Input::Tick);
+    assert_eq!(down(&lab), Some(given_up(DriveActivity::Mount, true)));
+    lab.give(Input::DriveUp(drive_name("d0")));
+    lab.report("d0", DriveReport::Mounted);
+    lab.report("d0", DriveReport::Failed(TapeErrorScope::Drive));
+    assert_eq!(down(&lab), Some(given_up(DriveActivity::Read, false)));
+}
+
+#[test]
+fn no_end_is_foretold_of_what_no_drive_can_bring() {
+    let mut lab = Lab::new(policy(), 1, &["t"]);
+    let mut asked = recall(1, 1, &[("t", 5)]);
+    asked.asker.lease_ns = i64::MAX;
+    lab.give(Input::Recall(vec![asked]));
+    let times = ForecastTimes { carry_ns: 0 };
+    let ends = |lab: &Lab| lab.engine.forecast(lab.now_ns, times).ends_ns;
+    assert!(ends(&lab).contains_key(&RequestId(1)));
+    lab.give(Input::DriveDown(drive_name("d0")));
+    assert_eq!(ends(&lab), BTreeMap::new());
 }
 
 #[test]

@@ -26,13 +26,22 @@ const COUNTED_FILES: usize = 10_000;
 /// Until files that could not be moved are tried again.
 const REPACK_REST_NS: i64 = 3_600 * SECOND_NS;
 
+/// A repack that waits.
+#[derive(Debug)]
+pub(super) struct RepackRest {
+    pub until_ns: i64,
+    pub why: String,
+    /// Nothing lives on the tape any more, and removed files can still be restored from it.
+    pub waits_for_removed: bool,
+}
+
 /// Why a tape is not given up.
 #[derive(Debug, thiserror::Error)]
 pub(in super::super) enum KeptTape {
     #[error("{}", refusal_words(.0))]
     Refused(RelabelRefusal),
     /// Until then.
-    #[error("files of it were removed and can be brought back until {}Z", .0.to_fts())]
+    #[error("removed files on it can be restored until {}Z (keep_removed); it is relabeled after that", .0.to_fts())]
     Removed(Timestamp),
     #[error("the namespace cannot be asked what lives on it: {0}")]
     Unknown(#[from] NamespaceError),
@@ -86,8 +95,16 @@ impl TapeLibraries {
     pub(super) fn reclaim(&mut self, uses: BTreeMap<TapeName, LiveBytes>) -> Vec<LibraryTask> {
         let live = self.engine.live();
         let automatic = RelabelOrder::Automatic;
-        let mut tasks = live.care.values().filter_map(|care| care.repack.as_ref());
-        if tasks.any(|task| task.order == automatic) {
+        // One on which nothing lives only waits for time to pass.
+        let waits = |tape: &TapeName| {
+            let rest = self.care.resting.get(tape);
+            rest.is_some_and(|rest| rest.waits_for_removed)
+        };
+        let mut tasks = live.care.iter().filter_map(|(tape, care)| {
+            let task = care.repack.as_ref()?;
+            (task.order == automatic && !waits(tape)).then_some(task)
+        });
+        if tasks.next().is_some() {
             return Vec::new();
         }
         let permille = u64::from(self.care.config.reclaim_live_permille);
@@ -135,9 +152,7 @@ impl TapeLibraries {
         if self.care.repack.is_some() {
             return;
         }
-        self.care
-            .resting
-            .retain(|_, (until_ns, _)| *until_ns > now_ns);
+        self.care.resting.retain(|_, rest| rest.until_ns > now_ns);
         let live = self.engine.live();
         let tasks = live.care.iter().filter_map(|(tape, care)| {
             let task = care.repack.as_ref()?;
@@ -169,7 +184,11 @@ impl TapeLibraries {
             }
             KeptTape::Refused(_) | KeptTape::Unknown(_) => now_ns.saturating_add(RELABEL_REST_NS),
         };
-        let rest = (until_ns, rest.to_string());
+        let rest = RepackRest {
+            until_ns,
+            why: rest.to_string(),
+            waits_for_removed: matches!(rest, KeptTape::Removed(_)),
+        };
         self.care.resting.insert(tape.clone(), rest);
         Vec::new()
     }

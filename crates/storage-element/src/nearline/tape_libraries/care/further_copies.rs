@@ -7,6 +7,7 @@ use super::super::copy_uri::CopyUri;
 use super::few_copies::{CopySearch, FewCopies, Scope, TapeScope};
 use super::listing::{ListedFile, prefix_of};
 use super::moves::{LostFile, MoveGoal, TapeMoves};
+use super::moving::{MoveKind, tell_stays};
 use super::{CareNews, Stage, blocking, logged};
 use crate::config::ArchiveClasses;
 use crate::nearline::driver_task::TapeOutcome;
@@ -264,6 +265,8 @@ impl TapeLibraries {
         }
         pass.copied_files += moves.moved_files;
         pass.failed_files += moves.failed_files;
+        let of = (MoveKind::FurtherCopy, pass.current.clone());
+        tell_stays(&mut self.care.stays_told, of, moves.stays());
         match pass.scopes.pop_front() {
             Some(scope) => {
                 pass.stage = Stage::Listing;

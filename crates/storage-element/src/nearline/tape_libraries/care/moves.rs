@@ -6,8 +6,10 @@ use super::super::disk_side::DiskSide;
 use super::super::request_kind::RequestKind;
 use super::listing::ListedFile;
 use crate::config::ArchiveClasses;
+use crate::nearline::wording::why_it_stays;
 use crate::pool::Pool;
 use crate::reaper::Pools;
+use penstock_model::text::plural;
 use penstock_model::{Archival, NamespacePath, PoolName};
 use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError, TapeFile};
 use penstock_tape::copy_count::{CopyNeed, FurtherCopy, KnownCopy, copy_need};
@@ -20,7 +22,7 @@ use penstock_tape::request::{
     Asker, FamilyName, FileId, RequestId, RequestOutcome, TapeCopy, TapeName, VoName,
 };
 use rustix::io::Errno;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
@@ -74,6 +76,8 @@ pub(super) struct TapeMoves {
     pub moved_files: u64,
     /// They stay as they are, for now, and may be moved later.
     pub failed_files: u64,
+    /// Of these: why they stay, how many, and one of them.
+    stays: BTreeMap<&'static str, (u64, FileId)>,
 }
 
 /// What is to be done for a file, as it is found when it is looked up.
@@ -122,7 +126,18 @@ impl TapeMoves {
             left: files.into(),
             moved_files: 0,
             failed_files: 0,
+            stays: BTreeMap::new(),
         }
+    }
+
+    /// Files that could not be moved, for people; `None`: there are none.
+    pub(super) fn stays(&self) -> Option<String> {
+        let told = self.stays.iter().map(|(why, (files, first))| {
+            let files = plural(*files, "file");
+            format!("{files} (such as file {}): {why}", EntryId(first.0))
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join("; "))
     }
 
     /// Nothing is left that could be moved now.
@@ -268,7 +283,11 @@ impl TapeMoves {
     fn count(&mut self, step: Option<RepackStep>) -> Option<RepackStep> {
         match &step {
             Some(RepackStep::Written { .. }) => self.moved_files += 1,
-            Some(RepackStep::Stays { .. }) => self.failed_files += 1,
+            Some(RepackStep::Stays { file, why }) => {
+                self.failed_files += 1;
+                let (files, _) = self.stays.entry(why_it_stays(why)).or_insert((0, *file));
+                *files += 1;
+            }
             Some(RepackStep::OnDisk(_) | RepackStep::Damaged(_)) | None => {}
         }
         step

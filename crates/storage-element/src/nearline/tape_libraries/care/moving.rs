@@ -14,12 +14,13 @@ use penstock_tape::locate::SECOND_NS;
 use penstock_tape::repack::{RepackOrder, RepackStep};
 use penstock_tape::request::{FileId, RequestOutcome, TapeCopy, TapeName};
 use penstock_tape::request_engine::Input;
+use std::collections::BTreeMap;
 
 /// Until a file that could not be mended is tried again.
 const MENDING_REST_NS: i64 = 3_600 * SECOND_NS;
 
 /// Why files are written once more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MoveKind {
     /// Their copies cannot be read.
     Mending,
@@ -32,6 +33,30 @@ pub(super) enum MoveKind {
 impl MoveKind {
     pub(super) const ALL: [MoveKind; 3] =
         [MoveKind::Mending, MoveKind::FurtherCopy, MoveKind::Repack];
+}
+
+/// What was said last of files that could not be moved.
+pub(super) type StaysTold = BTreeMap<(MoveKind, Option<TapeName>), String>;
+
+/// Says which files could not be moved, once for each pass, and only if it is not what was said of the pass before.
+pub(super) fn tell_stays(
+    told: &mut StaysTold,
+    of: (MoveKind, Option<TapeName>),
+    files: Option<String>,
+) {
+    let Some(files) = files else {
+        told.remove(&of);
+        return;
+    };
+    if told.get(&of) != Some(&files) {
+        let tape = of.1.as_ref().map(|tape| tracing::field::display(&tape.0));
+        tracing::warn!(
+            tape,
+            files,
+            "files on tape could not be written there again and stay where they are; they are tried again every hour"
+        );
+        told.insert(of, files);
+    }
 }
 
 impl TapeLibraries {
@@ -71,13 +96,21 @@ impl TapeLibraries {
         for kind in MoveKind::ALL {
             orders.extend(self.ask_moves(kind));
         }
-        if self.care.mending.as_ref().is_some_and(TapeMoves::is_done) {
-            self.care.mending = None;
+        let mended = self.care.mending.take_if(|moves| moves.is_done());
+        if let Some(moves) = mended {
+            let tape = moves.goal.tape().cloned();
+            tell_stays(
+                &mut self.care.stays_told,
+                (MoveKind::Mending, tape),
+                moves.stays(),
+            );
             // Perhaps there are those of another tape.
             self.care.is_due = true;
         }
         match self.care.repack.take() {
             Some((tape, Stage::Running(moves))) if moves.is_done() => {
+                let of = (MoveKind::Repack, Some(tape.clone()));
+                tell_stays(&mut self.care.stays_told, of, moves.stays());
                 orders.extend(self.end_repack_pass(now_ns, &tape));
                 self.care.is_due = true;
             }
@@ -199,10 +232,10 @@ impl TapeLibraries {
     }
 
     fn stays(&mut self, file: FileId, why: &RequestOutcome) {
-        tracing::warn!(
+        tracing::debug!(
             file = file.0,
             ?why,
-            "a file on tape could not be written there again now; it stays where it is"
+            "a file on tape could not be written there again"
         );
         let until_ns = self.now_ns().saturating_add(MENDING_REST_NS);
         if self.engine.live().unreadable.contains_key(&file) {

@@ -141,7 +141,7 @@ pub(in super::super) fn care_status(libraries: &TapeLibraries, times: &LibraryCl
             order: task.order,
             moved_files: running.map_or(0, |moves| moves.moved_files),
             left_files: running.map(|moves| moves.left_files()),
-            waits_for: rest.map(|(_, why)| why.clone()),
+            waits_for: rest.map(|rest| rest.why.clone()),
         })
     });
     let unreadable = live.unreadable.iter().take(NAMED_MAX);
