@@ -30,7 +30,12 @@ pub fn simulate_tape(
     log: Option<&RecallLog>,
     policy: ReadPolicy,
 ) -> Result<TapeReport, TapePlanError> {
-    run(plan, log, (policy, Forecasts::OfSomeBulks))
+    let forecasts = match policy {
+        ReadPolicy::Serpentine => Forecasts::OfSomeBulks,
+        // Nobody is told forecasts by other rules, and with long queues each costs as much as the run.
+        ReadPolicy::Position | ReadPolicy::Fifo => Forecasts::None,
+    };
+    run(plan, log, (policy, forecasts))
 }
 
 /// Whether it is foretold when requests will have their end, which costs as much as the run itself.
