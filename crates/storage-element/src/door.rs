@@ -210,16 +210,25 @@ impl Door {
         let mut shutdown = self.shutdown.clone();
         loop {
             admitted.waits();
+            // A request that has come is served: its client must not take the end of the connection for its answer.
             let request = tokio::select! {
+                biased;
                 request = connection.next_request() => request,
-                () = admitted.asked_to_go() => return,
-                _ = shutdown.wait_for(|stop| *stop) => return,
+                () = admitted.asked_to_go() => return connection.dismiss().await,
+                _ = shutdown.wait_for(|stop| *stop) => return connection.dismiss().await,
             };
             match request {
                 Ok(Some(request)) => {
                     if !admitted.works() {
-                        let _ = self.turn_away(&mut connection).await;
+                        let told = self.turn_away(&mut connection).await;
+                        // Closes it so that the answer arrives.
+                        if told.is_ok() {
+                            let _ = connection.next_request().await;
+                        }
                         return;
+                    }
+                    if *self.shutdown.borrow() {
+                        connection.close_after_answer();
                     }
                     if revoked_requests::is_believed_no_more(&mut client, kept.as_mut(), peer).await
                     {
