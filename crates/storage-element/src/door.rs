@@ -154,6 +154,11 @@ fn tell_failed(request: &Request, problem: &Problem) {
     }
 }
 
+/// Resolves at the shutdown signal, or when nobody can send it any more.
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    drop(shutdown.wait_for(|stop| *stop).await.map(|stop| *stop));
+}
+
 /// Removes expired uploads now and then.
 async fn sweep(storage: Arc<Storage>, mut shutdown: watch::Receiver<bool>) {
     loop {
@@ -215,7 +220,7 @@ impl Door {
                 biased;
                 request = connection.next_request() => request,
                 () = admitted.asked_to_go() => return connection.dismiss().await,
-                _ = shutdown.wait_for(|stop| *stop) => return connection.dismiss().await,
+                () = stopped(&mut shutdown) => return connection.dismiss().await,
             };
             match request {
                 Ok(Some(request)) => {

@@ -240,19 +240,19 @@ async fn cancel(
 
 /// A request whose files are let go.
 #[derive(Debug, Serialize)]
-struct LetGo {
+struct ReleaseReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
     server: String,
     files: usize,
 }
 
-async fn cancel_one(place: &Place, id: &StageRequestId) -> Result<LetGo, CommandError> {
+async fn cancel_one(place: &Place, id: &StageRequestId) -> Result<ReleaseReport, CommandError> {
     let paths = paths_of(place, id).await?;
     for part in paths.chunks(FILES_PER_REQUEST) {
         place.tape.cancel(id, part).await?;
     }
-    Ok(LetGo {
+    Ok(ReleaseReport {
         request: Some(id.to_string()),
         server: place.server.clone(),
         files: paths.len(),
@@ -306,12 +306,12 @@ async fn release_paths(
     place: &Place,
     id: &StageRequestId,
     paths: &[String],
-) -> Result<LetGo, CommandError> {
+) -> Result<ReleaseReport, CommandError> {
     for part in paths.chunks(FILES_PER_REQUEST) {
         place.tape.release(id, part).await?;
     }
     let is_named = id.as_str() != ANY_REQUEST;
-    Ok(LetGo {
+    Ok(ReleaseReport {
         request: is_named.then(|| id.to_string()),
         server: place.server.clone(),
         files: paths.len(),
