@@ -15,6 +15,7 @@ pub mod records;
 pub mod settings;
 mod simulate;
 mod site;
+mod stage;
 mod tape;
 mod top;
 mod trash;
@@ -38,6 +39,7 @@ pub use site::{
     InitArgs, KeyCommand, KeyListArgs, KeyRotateArgs, OperationName, RebuildArgs, RestoreArgs,
     RotatedKey, ServeArgs, TokenArgs,
 };
+pub use stage::{FileListArgs, ReleaseArgs, StageArgs, StageCommand, StageRequestArgs};
 pub use tape::{
     OrderGoalArg, OrderPolicyArg, TapeAccountArgs, TapeCalibrateArgs, TapeCommand,
     TapeDataSetsArgs, TapeHoldArgs, TapeNameArgs, TapeOrderArgs, TapeRepackArgs, TapeStatusArgs,
@@ -145,7 +147,9 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
         penstock submit --dir cern https://127.0.0.2:8443/f https://127.0.0.3:8443/f --wait\n  \
         penstock submit --dir cern -r https://127.0.0.2:8443/run42/ https://127.0.0.3:8443/run42/ --wait\n  \
-        penstock submit --service https://fts:8446 --token-file token --jobfile list.txt\n\n\
+        penstock submit --service https://fts:8446 --token-file token --jobfile list.txt\n  \
+        penstock submit --dir cern --bring-online 1d https://127.0.0.2:8443/tape/f https://127.0.0.3:8443/f   # from tape\n  \
+        penstock submit --dir cern --archive-timeout 2d --delete-source https://127.0.0.2:8443/f https://127.0.0.3:8443/tape/f\n\n\
         A job file has one `source destination [ALGORITHM:checksum]` per line; blank lines and lines that \
         begin with # are ignored. It is submitted as jobs of at most 200 files each (--files-per-job).")]
     Submit(SubmitArgs),
@@ -261,10 +265,17 @@ pub enum Command {
         penstock df --token-file token davs://se.example.org/data/")]
     Df(DfArgs),
     /// List a directory or a file.
-    #[command(after_help = "Example:\n  penstock ls --dir cern -l https://127.0.0.2:8443/data/")]
+    #[command(
+        after_help = "Example:\n  penstock ls --dir cern -l https://127.0.0.2:8443/data/\n\n\
+        Where a storage element has tape, --long shows where each file is: DISK, TAPE, DISK_AND_TAPE, LOST, NONE (an empty \
+        file) or UNAVAILABLE."
+    )]
     Ls(LsArgs),
-    /// Show size, time, type and checksum of a file or directory.
-    #[command(after_help = "Example:\n  penstock stat --dir cern https://127.0.0.2:8443/data/f")]
+    /// Show size, time, type and checksum of a file or directory; where there is tape, also where the file is.
+    #[command(
+        after_help = "Example:\n  penstock stat --dir cern https://127.0.0.2:8443/data/f\n\n\
+        The locality of a file is DISK, TAPE, DISK_AND_TAPE, LOST, NONE (an empty file) or UNAVAILABLE."
+    )]
     Stat(UrlArgs),
     /// Delete files; with --recursive also directories and their contents.
     #[command(after_help = "Example:\n  penstock rm --dir cern https://127.0.0.2:8443/data/f")]
@@ -286,6 +297,26 @@ pub enum Command {
         Anybody who has the link can use it, with a browser or curl, until it expires. The site limits its lifetime \
         (storage.macaroon_validity_max).")]
     Share(ShareArgs),
+    /// Bring files from tape to disk.
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:\n  \
+        penstock stage --dir cern https://127.0.0.2:8443/tape/f1 https://127.0.0.2:8443/tape/f2 --wait\n  \
+        penstock stage --dir cern --from files.txt --lifetime 2d     # kept on disk for two days\n  \
+        penstock stage status --dir cern 0192d3a4-…\n  \
+        penstock stage cancel --dir cern 0192d3a4-…\n\n\
+        Works with every storage element that offers the WLCG Tape REST API, version 1; the token needs storage.stage for the \
+        files. Prints the id of each request and its storage element; there is one request per storage element and 500 files. \
+        Files that cannot be staged are listed with the reason. `penstock stat` shows whether a file is on disk, and \
+        `penstock release` lets it go."
+    )]
+    Stage(StageArgs),
+    /// Release staged files, so that they need not stay on disk.
+    #[command(after_help = "Examples:\n  \
+        penstock release --dir cern https://127.0.0.2:8443/tape/f1\n  \
+        penstock release --dir cern --request 0192d3a4-…             # all files of the request\n  \
+        penstock release --dir cern --request 0192d3a4-… --from files.txt")]
+    Release(ReleaseArgs),
     /// Show the checksums that a storage element reports for files.
     #[command(
         after_help = "Example:\n  penstock checksum --dir cern https://127.0.0.2:8443/data/f"

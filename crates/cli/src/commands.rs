@@ -25,6 +25,7 @@ mod settings;
 mod share;
 mod simulate;
 mod space;
+mod stage;
 mod sync;
 mod tape;
 mod token;
@@ -79,6 +80,8 @@ pub fn run(
         Command::Cat(args) => in_runtime(files::cat(args, environment, output)),
         Command::Share(args) => in_runtime(share::run(args, environment, output)),
         Command::Checksum(args) => in_runtime(files::checksum(args, environment, output)),
+        Command::Stage(args) => in_runtime(stage::run(args, environment, output)),
+        Command::Release(args) => in_runtime(stage::release(args, environment, output)),
         Command::Link(command) => in_runtime(settings::link(command, environment, output)),
         Command::Se(command) => in_runtime(settings::se(command, environment, output)),
         Command::VoShare(command) => in_runtime(settings::shares::vo(command, environment, output)),

@@ -49,7 +49,7 @@ impl JsonInterface {
     }
 
     /// The URL that was asked, and the body of its answer, when that is a success.
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,

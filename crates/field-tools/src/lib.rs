@@ -25,6 +25,7 @@ pub mod replaceable;
 pub mod server_identity;
 pub mod settings_api;
 pub mod tape_api;
+pub mod tape_rest;
 #[cfg(test)]
 mod test_server;
 pub mod transfer_api;

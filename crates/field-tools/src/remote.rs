@@ -52,6 +52,8 @@ pub struct Remote {
     credentials: Arc<dyn Credentials>,
     /// Whoever holds it reads a listing that is long.
     long_listing: Arc<Mutex<()>>,
+    /// What is asked of an entry, as the body of a PROPFIND.
+    question: &'static str,
 }
 
 /// What a file's headers say.
@@ -116,6 +118,15 @@ impl Remote {
             client,
             credentials,
             long_listing: Arc::default(),
+            question: webdav::STAT_BODY,
+        }
+    }
+
+    /// The same, and asks also where the bytes of each file are.
+    pub fn with_locality(self) -> Remote {
+        Remote {
+            question: webdav::STAT_WITH_LOCALITY_BODY,
+            ..self
         }
     }
 

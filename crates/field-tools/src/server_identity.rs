@@ -112,6 +112,7 @@ mod tests {
                 is_directory: false,
                 size_bytes: Some(Bytes(1)),
                 modified: part().map(|text| Timestamp(text.parse().expect("a number"))),
+                locality: None,
                 etag: part().map(str::to_owned),
                 told_at: Timestamp(0),
             }

@@ -79,9 +79,56 @@ pub struct TapeIncidentDocument {
 pub struct TapeStatusDocument {
     pub counts: TapeCountsDocument,
     pub incidents: Vec<TapeIncidentDocument>,
+    /// Of an HSM that is driven by commands; an older storage element does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<HsmStatusDocument>,
     /// Of tape libraries; `None`: an HSM is driven by commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub libraries: Option<TapeLibrariesDocument>,
+}
+
+/// What fails of the commands of an HSM.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmStatusDocument {
+    pub program: String,
+    /// Of each operation that has failed since the service started.
+    pub failures: Vec<HsmOperationFailures>,
+    /// The first files that wait for their next try.
+    pub delayed: Vec<DelayedHsmFile>,
+}
+
+/// Failures of one operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmOperationFailures {
+    /// `put`, `get` or `remove`.
+    pub operation: String,
+    /// Since the service started.
+    pub count: u64,
+    pub last: HsmFailure,
+}
+
+/// One failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmFailure {
+    pub at: Timestamp,
+    /// The path of the file, or the copy that was to be removed.
+    pub name: String,
+    /// `None`: the program did not exit by itself.
+    pub code: Option<i32>,
+    /// The first line of what it wrote to standard error.
+    pub text: String,
+}
+
+/// A file that waits for its next try.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DelayedHsmFile {
+    pub operation: String,
+    /// Its path, or the copy that is to be removed.
+    pub name: String,
+    pub tries: u32,
+    pub next_try: Timestamp,
+    pub code: Option<i32>,
+    pub text: String,
 }
 
 /// What drives and tapes of libraries do.

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 use url::Url;
 
 /// Bytes that one answer may have: 10,000 files at about 2 kB each, with room.
@@ -80,8 +81,41 @@ pub struct SubmitOptions {
     pub activity: String,
     /// What the job is for; comes back in its metadata.
     pub label: Option<String>,
+    /// What tape systems at its ends do.
+    pub tape: TapeOptions,
     /// By which tokens the files are reached.
     pub tokens: JobTokens,
+}
+
+/// What tape systems at the ends of a submission's files do. Names are FTS's; whole seconds count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TapeOptions {
+    /// Sources are brought from tape within this time.
+    pub bring_online: Option<Duration>,
+    /// Sources stay on disk for this time.
+    pub copy_pin_lifetime: Option<Duration>,
+    /// Copies are on tape within this time.
+    pub archive_timeout: Option<Duration>,
+    /// A source is deleted when its copy is on tape. Only Penstock's service knows it, and only with `archive_timeout`.
+    pub delete_source: bool,
+}
+
+impl TapeOptions {
+    /// Adds what was asked for. What was not is left out: the service's defaults are none of it.
+    fn add_to(&self, params: &mut Value) {
+        for (name, span) in [
+            ("bring_online", self.bring_online),
+            ("copy_pin_lifetime", self.copy_pin_lifetime),
+            ("archive_timeout", self.archive_timeout),
+        ] {
+            if let Some(span) = span {
+                params[name] = json!(span.as_secs());
+            }
+        }
+        if self.delete_source {
+            params["delete_source"] = json!(true);
+        }
+    }
 }
 
 /// The processes of a service, as one of them tells them.
@@ -542,16 +576,18 @@ fn submission(files: &[Entry], options: &SubmitOptions) -> Value {
         }
         file
     };
+    let mut params = json!({
+        "verify_checksum": options.verify,
+        "overwrite": options.overwrite,
+        // FTS: 0 is the service's default, a negative number is never.
+        "retry": options.retries.map_or(0, |retries| if retries == 0 { -1 } else { i64::from(retries) }),
+        "priority": options.priority,
+        "job_metadata": options.label.as_ref().map(|label| json!({ "label": label })),
+    });
+    options.tape.add_to(&mut params);
     json!({
         "files": files.iter().enumerate().map(file).collect::<Vec<_>>(),
-        "params": {
-            "verify_checksum": options.verify,
-            "overwrite": options.overwrite,
-            // FTS: 0 is the service's default, a negative number is never.
-            "retry": options.retries.map_or(0, |retries| if retries == 0 { -1 } else { i64::from(retries) }),
-            "priority": options.priority,
-            "job_metadata": options.label.as_ref().map(|label| json!({ "label": label })),
-        },
+        "params": params,
     })
 }
 
@@ -574,6 +610,10 @@ mod tests {
             priority: 4,
             activity: "default".into(),
             label: None,
+            tape: TapeOptions {
+                bring_online: Some(Duration::from_secs(3_600)),
+                ..TapeOptions::default()
+            },
             tokens: JobTokens {
                 sources: EndTokens::OfSubmission,
                 destinations: EndTokens::Each(vec![Some("t".into())]),
@@ -589,10 +629,22 @@ mod tests {
             }],
             "params": {
                 "verify_checksum": "both", "overwrite": true, "retry": -1, "priority": 4,
-                "job_metadata": null,
+                "job_metadata": null, "bring_online": 3600,
             },
         });
-        assert_eq!(submission(&[entry], &options), expected);
+        assert_eq!(submission(std::slice::from_ref(&entry), &options), expected);
+        let tape = TapeOptions {
+            copy_pin_lifetime: Some(Duration::from_secs(5)),
+            archive_timeout: Some(Duration::from_secs(6)),
+            delete_source: true,
+            bring_online: None,
+        };
+        let moved = submission(&[entry], &SubmitOptions { tape, ..options });
+        let params = &moved["params"];
+        let told = ["copy_pin_lifetime", "archive_timeout", "delete_source"];
+        let told = told.map(|name| params[name].clone());
+        assert_eq!(told, [json!(5), json!(6), json!(true)]);
+        assert!(params.get("bring_online").is_none());
     }
 
     #[test]

@@ -199,6 +199,11 @@ impl Locality {
         Locality::ALL.into_iter().find(|one| one.name() == name)
     }
 
+    /// The locality that SRM gives this name.
+    pub fn parse_srm(name: &str) -> Option<Locality> {
+        Locality::ALL.into_iter().find(|one| one.srm_name() == name)
+    }
+
     /// Whether a copy is on tape.
     pub fn is_on_tape(self) -> bool {
         match self {

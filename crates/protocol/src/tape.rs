@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue};
 use penstock_model::tape::{StageFile, with_single_slashes};
-use penstock_model::{FileProgress, Locality, StageRequestId, ToldPlace};
+use penstock_model::{FileProgress, Locality, StageRequestId, Timestamp, ToldPlace};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -186,15 +186,49 @@ pub fn parse_staged(body: &[u8]) -> Result<StageRequestId, TapeAnswerError> {
     Ok(StageRequestId::new(id))
 }
 
-/// How far the files of a stage request are, by path. A file stands in it as often as the tape system names it.
-pub fn parse_progress(
+/// How far a stage request is, as its tape system tells it. Absent is what it does not tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageRequestStatus {
+    /// When all of it had its end.
+    pub completed: Option<Timestamp>,
+    /// When all of it will be on disk, as far as can be foreseen. Penstock tells it.
+    pub expected: Option<Timestamp>,
+    /// A file stands here as often as the tape system names it.
+    pub files: Vec<StagedFileStatus>,
+}
+
+/// How far one file of it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StagedFileStatus {
+    /// With single slashes.
+    pub path: String,
+    pub progress: FileProgress,
+    /// Nobody wants it any more; its progress is a failure as well.
+    pub is_canceled: bool,
+    /// A drive or a command works on it.
+    pub is_started: bool,
+    /// What it waits for. Penstock tells it.
+    pub waits_for: Option<String>,
+    /// The cause of a failure, by its name. Penstock tells it.
+    pub code: Option<String>,
+    /// When it will be on disk, as far as can be foreseen. Penstock tells it.
+    pub expected: Option<Timestamp>,
+}
+
+/// Reads how far a stage request is.
+pub fn parse_stage_status(
     body: &[u8],
     id: &StageRequestId,
-) -> Result<Vec<(String, FileProgress)>, TapeAnswerError> {
+) -> Result<StageRequestStatus, TapeAnswerError> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct ProgressReply {
         id: Option<String>,
         files: Vec<File>,
+        #[serde(default)]
+        completed_at: Value,
+        #[serde(default)]
+        expected_at: Value,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -203,16 +237,22 @@ pub fn parse_progress(
         on_disk: Option<bool>,
         state: Option<String>,
         error: Option<String>,
+        #[serde(default)]
+        waits_for: Value,
+        #[serde(default)]
+        code: Value,
+        #[serde(default)]
+        expected_at: Value,
     }
     let document: ProgressReply = serde_json::from_slice(body).map_err(malformed)?;
     if let Some(other) = document.id.filter(|told| told != id.as_str()) {
         return Err(TapeAnswerError::OtherRequest(shortened(&other)));
     }
-    let progress = |file: &File| {
+    let status = |file: File| {
         let said = file.error.as_deref().filter(|text| !text.is_empty());
         let failed = |otherwise: &str| FileProgress::Failed(shortened(said.unwrap_or(otherwise)));
         let state = file.state.as_deref().map(str::to_ascii_uppercase);
-        match (file.on_disk, said, state.as_deref()) {
+        let progress = match (file.on_disk, said, state.as_deref()) {
             (Some(true), ..) => FileProgress::OnDisk,
             (_, _, Some("FAILED")) => failed("it failed and does not say why"),
             (_, _, Some("CANCELLED" | "CANCELED")) => failed("it was canceled there"),
@@ -220,12 +260,44 @@ pub fn parse_progress(
             (None, None, Some("COMPLETED")) => FileProgress::OnDisk,
             (Some(false), None, Some("COMPLETED")) => failed("it is no longer on disk"),
             (_, None, _) => FileProgress::Pending,
+        };
+        let is_failed = matches!(progress, FileProgress::Failed(_));
+        let is_canceled = matches!(state.as_deref(), Some("CANCELLED" | "CANCELED"));
+        StagedFileStatus {
+            path: with_single_slashes(&file.path),
+            progress,
+            is_canceled: is_failed && is_canceled,
+            is_started: state.as_deref() == Some("STARTED"),
+            waits_for: file.waits_for.as_str().map(shortened),
+            code: file.code.as_str().map(shortened),
+            expected: told_time(&file.expected_at),
         }
     };
-    let files = document.files.into_iter();
-    Ok(files
-        .map(|file| (with_single_slashes(&file.path), progress(&file)))
-        .collect())
+    Ok(StageRequestStatus {
+        completed: told_time(&document.completed_at),
+        expected: told_time(&document.expected_at),
+        files: document.files.into_iter().map(status).collect(),
+    })
+}
+
+/// Seconds of Unix, as in the examples of the specification, or milliseconds, as dCache writes them.
+fn told_time(value: &Value) -> Option<Timestamp> {
+    const SECONDS_MAX: i64 = 100_000_000_000;
+    match value.as_i64()? {
+        ..=0 => None,
+        seconds @ ..SECONDS_MAX => Some(Timestamp(seconds * 1_000)),
+        millis => Some(Timestamp(millis)),
+    }
+}
+
+/// How far the files of a stage request are, by path. A file stands in it as often as the tape system names it.
+pub fn parse_progress(
+    body: &[u8],
+    id: &StageRequestId,
+) -> Result<Vec<(String, FileProgress)>, TapeAnswerError> {
+    let status = parse_stage_status(body, id)?;
+    let files = status.files.into_iter();
+    Ok(files.map(|file| (file.path, file.progress)).collect())
 }
 
 /// Where files are, by path; or what the tape system says of them instead.

@@ -13,7 +13,10 @@ mod multistatus;
 mod update;
 pub(crate) mod xml;
 
-pub use ask::{Depth, InvalidDepth, PROPFIND_BYTES_MAX, PropertyName, Propfind, STAT_BODY};
+pub use ask::{
+    Depth, InvalidDepth, PROPFIND_BYTES_MAX, PropertyName, Propfind, STAT_BODY,
+    STAT_WITH_LOCALITY_BODY,
+};
 pub use condition::{Condition, ConditionList, IfHeader, InvalidIf, Test};
 pub use date::{format_http_date, parse_http_date, parse_iso_date};
 pub use listing::{ETAG_BYTES_MAX, PropfindEntry, parse_multistatus};

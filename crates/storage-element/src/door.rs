@@ -154,6 +154,11 @@ fn tell_failed(request: &Request, problem: &Problem) {
     }
 }
 
+/// Resolves at the shutdown signal, or when nobody can send it any more.
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    drop(shutdown.wait_for(|stop| *stop).await.map(|stop| *stop));
+}
+
 /// Removes expired uploads now and then.
 async fn sweep(storage: Arc<Storage>, mut shutdown: watch::Receiver<bool>) {
     loop {
@@ -210,16 +215,25 @@ impl Door {
         let mut shutdown = self.shutdown.clone();
         loop {
             admitted.waits();
+            // A request that has come is served: its client must not take the end of the connection for its answer.
             let request = tokio::select! {
+                biased;
                 request = connection.next_request() => request,
-                () = admitted.asked_to_go() => return,
-                _ = shutdown.wait_for(|stop| *stop) => return,
+                () = admitted.asked_to_go() => return connection.dismiss().await,
+                () = stopped(&mut shutdown) => return connection.dismiss().await,
             };
             match request {
                 Ok(Some(request)) => {
                     if !admitted.works() {
-                        let _ = self.turn_away(&mut connection).await;
+                        let told = self.turn_away(&mut connection).await;
+                        // Closes it so that the answer arrives.
+                        if told.is_ok() {
+                            let _ = connection.next_request().await;
+                        }
                         return;
+                    }
+                    if *self.shutdown.borrow() {
+                        connection.close_after_answer();
                     }
                     if revoked_requests::is_believed_no_more(&mut client, kept.as_mut(), peer).await
                     {

@@ -8,6 +8,7 @@
 mod driver;
 mod driver_task;
 mod eviction;
+mod hsm_failures;
 mod hsm_program;
 mod opening;
 mod operator;
@@ -20,6 +21,7 @@ mod tape_libraries;
 mod tape_system;
 mod wording;
 
+use hsm_failures::HsmStatus;
 pub(crate) use submission::{Submission, SubmittedFile};
 
 use crate::clock::BelievedClock;
@@ -68,6 +70,9 @@ pub(crate) struct NearlineStatus {
     pub counts: TapeCounts,
     /// What a person should look at, and since when.
     pub incidents: Vec<NearlineIncident>,
+    /// Of an HSM that is driven by commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<HsmStatus>,
     /// Of tape libraries; `None`: an HSM is driven by commands, which do not tell what drives do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub libraries: Option<LibrariesStatus>,

@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Files",
         &[
             "copy", "sync", "ls", "stat", "cat", "mkdir", "mv", "rm", "du", "df", "checksum",
-            "share",
+            "share", "stage", "release",
         ],
     ),
     (

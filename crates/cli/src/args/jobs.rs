@@ -3,6 +3,7 @@
 use super::ServiceArgs;
 use super::population::PopulationArgs;
 use super::records::{PointInTime, row_view};
+use super::stage::tape_span;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use penstock_field_tools::path_filter::Glob;
@@ -68,6 +69,18 @@ pub struct SubmitArgs {
     /// The activity, which decides the job's share of the VO's slots.
     #[arg(long, default_value = "default")]
     pub activity: String,
+    /// The sources are on tape: bring them to disk first, within this time (seconds, or a span such as 6h).
+    #[arg(long, value_name = "TIME", value_parser = tape_span)]
+    pub bring_online: Option<Span>,
+    /// How long the sources stay on disk (pinned). Default: as their storage element decides.
+    #[arg(long, value_name = "TIME", value_parser = tape_span)]
+    pub copy_pin_lifetime: Option<Span>,
+    /// The destinations go to tape: a file has arrived only when it is on tape, within this time after the copy.
+    #[arg(long, value_name = "TIME", value_parser = tape_span)]
+    pub archive_timeout: Option<Span>,
+    /// Delete each source once its copy is on tape and has been verified.
+    #[arg(long, requires = "archive_timeout", conflicts_with = "overwrite")]
+    pub delete_source: bool,
     /// A file with the token for the sources, if they need a different one.
     #[arg(long, value_name = "FILE")]
     pub source_token_file: Option<PathBuf>,

@@ -7,7 +7,7 @@ mod administrators_door;
 mod context_token;
 mod token_discovery;
 
-pub use administrators_door::AdministratorsDoor;
+pub use administrators_door::{AdministratorsDoor, own_door};
 pub use token_discovery::read_token;
 
 use crate::args::AccessArgs;

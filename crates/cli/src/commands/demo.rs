@@ -25,7 +25,9 @@ use penstock_field_tools::job_list::Entry;
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::{Remote, below};
 use penstock_field_tools::remote_error::RemoteError;
-use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, Totals, TransferService};
+use penstock_field_tools::transfer_api::{
+    JobTokens, SubmitOptions, TapeOptions, Totals, TransferService,
+};
 use penstock_field_tools::verify::{ExpectedCopy, Verification, verify_all};
 use penstock_journal::JournalReader;
 use penstock_model::text::plural;
@@ -268,7 +270,7 @@ async fn move_all(
     let mut ids = Vec::new();
     for part in entries.chunks(FILES_PER_JOB) {
         let options = SubmitOptions {
-            tokens: end_tokens::for_job(access, part)?,
+            tokens: end_tokens::for_job(access, part, TapeOptions::default())?,
             ..options.clone()
         };
         ids.push(service.submit(part, &options).await?);
@@ -310,6 +312,7 @@ fn job_options() -> SubmitOptions {
         priority: 3,
         activity: "default".to_owned(),
         label: Some("penstock demo".to_owned()),
+        tape: TapeOptions::default(),
         tokens: JobTokens::default(),
     }
 }

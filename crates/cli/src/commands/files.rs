@@ -12,7 +12,7 @@ use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::remote_tree;
 use penstock_model::text::{one_line, plural};
 use penstock_model::url::redact;
-use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Timestamp};
+use penstock_model::{Bytes, Checksum, ChecksumAlgorithm, Locality, Timestamp};
 use penstock_protocol::checksum::Hasher;
 use penstock_protocol::digest;
 use serde::Serialize;
@@ -51,6 +51,11 @@ pub async fn ls(
         environment,
         LISTINGS,
     )?;
+    let remote = if args.long {
+        remote.with_locality()
+    } else {
+        remote
+    };
     let mut rows = BatchResult::new();
     let has_headings = args.urls.len() > 1;
     for url in &args.urls {
@@ -78,8 +83,23 @@ pub async fn ls(
     }
     let not_listed = |count| format!("{} could not be listed", plural(count as u64, "place"));
     rows.conclude_as(output, not_listed, |rows| {
-        rows.iter().map(|row| row.line(args.long)).collect()
+        let has_locality = rows.iter().any(|row| row.info.locality.is_some());
+        let columns = match (args.long, has_locality) {
+            (false, _) => ListingColumns::Name,
+            (true, false) => ListingColumns::Long,
+            (true, true) => ListingColumns::LongWithLocality,
+        };
+        rows.iter().map(|row| row.line(columns)).collect()
     })
+}
+
+/// What is shown of each entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListingColumns {
+    Name,
+    Long,
+    /// Where there is tape.
+    LongWithLocality,
 }
 
 /// One line of a listing.
@@ -95,9 +115,9 @@ struct Row {
 }
 
 impl Row {
-    fn line(&self, long: bool) -> String {
+    fn line(&self, columns: ListingColumns) -> String {
         let heading = self.heading.as_ref().map(|url| format!("{url}:\n"));
-        heading.unwrap_or_default() + &listing_line(&self.name, &self.info, long)
+        heading.unwrap_or_default() + &listing_line(&self.name, &self.info, columns)
     }
 }
 
@@ -130,10 +150,10 @@ async fn rows_of(
     Ok((rows, tree.problems))
 }
 
-fn listing_line(name: &str, info: &Info, long: bool) -> String {
+fn listing_line(name: &str, info: &Info, columns: ListingColumns) -> String {
     let name = one_line(name);
     let slash = if info.is_directory { "/" } else { "" };
-    if !long {
+    if columns == ListingColumns::Name {
         return format!("{name}{slash}\n");
     }
     let size = info
@@ -145,7 +165,16 @@ fn listing_line(name: &str, info: &Info, long: bool) -> String {
         size
     };
     let kind = if info.is_directory { 'd' } else { '-' };
-    format!("{kind} {size:>17} {} {name}{slash}\n", when(info.modified))
+    let locality = match columns {
+        ListingColumns::LongWithLocality => {
+            format!("{:<13} ", info.locality.map_or("-", Locality::name))
+        }
+        ListingColumns::Name | ListingColumns::Long => String::new(),
+    };
+    format!(
+        "{kind} {size:>17} {locality}{} {name}{slash}\n",
+        when(info.modified)
+    )
 }
 
 fn when(at: Option<Timestamp>) -> String {
@@ -166,6 +195,7 @@ pub async fn stat(
     output: Output,
 ) -> Result<(), CommandError> {
     let remote = open(&args.urls, Purpose::Read, &args.access, environment, 1)?;
+    let remote = remote.with_locality();
     let mut reports = BatchResult::new();
     for url in &args.urls {
         reports.add(url, stat_one(&remote, url).await);
@@ -196,6 +226,9 @@ fn stat_text(report: &StatReport) -> String {
     }
     if let Some(checksum) = &report.checksum {
         text += &format!("  checksum  {checksum}\n");
+    }
+    if let Some(locality) = info.locality {
+        text += &format!("  locality  {}\n", locality.name());
     }
     text
 }

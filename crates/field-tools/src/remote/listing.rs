@@ -6,7 +6,7 @@ use http::header::{CONTENT_TYPE, DATE};
 use http::{HeaderName, HeaderValue};
 use penstock_clock::wall_clock;
 use penstock_model::url::redact;
-use penstock_model::{Bytes, Timestamp};
+use penstock_model::{Bytes, Locality, Timestamp};
 use penstock_protocol::http1::client::{ClientError, ClientResponse};
 use penstock_protocol::webdav::{self, InvalidXml, PropfindEntry};
 use serde::Serialize;
@@ -34,6 +34,9 @@ pub struct Info {
     pub size_bytes: Option<Bytes>,
     /// Last change.
     pub modified: Option<Timestamp>,
+    /// Where the bytes of a file are; `None`: it was not asked for, or the server does not tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locality: Option<Locality>,
     /// The version of a file, when it is a strong one.
     #[serde(skip)]
     pub etag: Option<String>,
@@ -101,7 +104,7 @@ pub(super) struct ToldEntries {
 impl Remote {
     /// One entry, by PROPFIND of depth 0. Its name is the one that was asked for, never one that the server chooses.
     pub async fn stat(&self, url: &Url) -> Result<Info, RemoteError> {
-        let found = self.propfind(url, "0", webdav::STAT_BODY).await?;
+        let found = self.propfind(url, "0", self.question).await?;
         entry_of(url, &found)
     }
 
@@ -109,7 +112,7 @@ impl Remote {
     ///
     /// Errors: the listing does not have the directory itself, so that nobody knows whether it is whole.
     pub async fn list(&self, url: &Url) -> Result<Listing, RemoteError> {
-        let found = self.propfind(url, "1", webdav::STAT_BODY).await?;
+        let found = self.propfind(url, "1", self.question).await?;
         listing_of(url, &found)
     }
 
@@ -248,6 +251,7 @@ fn info_of(asked: &Url, entry: &PropfindEntry, at: Timestamp) -> Option<Info> {
         is_directory: entry.is_directory,
         size_bytes: entry.size.filter(|_| !entry.is_directory),
         modified: entry.modified,
+        locality: entry.locality.filter(|_| !entry.is_directory),
         etag: entry.etag.clone().filter(|etag| is_strong(etag)),
         told_at: at,
     })
@@ -343,6 +347,7 @@ mod tests {
             is_directory: false,
             size_bytes: Some(Bytes(1)),
             modified: modified.map(Timestamp),
+            locality: None,
             etag: etag.map(str::to_owned),
             told_at: Timestamp(100_000),
         };

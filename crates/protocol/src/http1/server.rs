@@ -32,6 +32,11 @@ use tokio::time::timeout;
 
 /// How long a connection that is closed early is read on, so that the client sees the answer, not a reset.
 const LINGER: Duration = Duration::from_secs(2);
+/// The same for one that is closed while it waits: its client has nothing to lose but a request that is on its way.
+const IDLE_LINGER: Duration = Duration::from_millis(250);
+/// What is said to whose request comes when its connection has to go.
+const BUSY_TEXT: &str = "too many connections, or the service is ending; try again in a while\n";
+const BUSY_RETRY_SECONDS: u64 = 10;
 /// Bytes kept of what a client sends while its request is still being worked on.
 const PIPELINED_BYTES_MAX: usize = 64 << 10;
 
@@ -267,9 +272,42 @@ impl Connection {
         }
     }
 
+    /// Ends a connection that waits for a request, because others need its place or the service ends. A request of which
+    /// something has come is answered with 503, so that its client knows that nothing was done. Of one that is still on its
+    /// way the client learns by the orderly end of the connection that it was not served (RFC 9112 §9.5, §9.6).
+    pub async fn dismiss(&mut self) {
+        match self.state {
+            ConnectionPhase::Idle => {}
+            ConnectionPhase::Closing => return self.close_gently().await,
+            ConnectionPhase::Serving(_) | ConnectionPhase::Broken => return,
+        }
+        self.state = ConnectionPhase::Broken;
+        // What has come by now, without waiting.
+        let comes = timeout(Duration::ZERO, self.wire.fill()).await;
+        let has_gone = matches!(comes, Ok(Ok(0) | Err(_)));
+        if self.wire.unread().is_empty() || has_gone {
+            return self.close_within(IDLE_LINGER).await;
+        }
+        let mut out = Vec::with_capacity(256);
+        compose::status_line(&mut out, StatusCode::SERVICE_UNAVAILABLE);
+        compose::date(&mut out);
+        out.extend_from_slice(b"Content-Type: text/plain\r\nConnection: close\r\n");
+        compose::number(&mut out, "Retry-After", BUSY_RETRY_SECONDS);
+        compose::number(&mut out, "Content-Length", BUSY_TEXT.len() as u64);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(BUSY_TEXT.as_bytes());
+        if self.wire.write_all(&out, LINGER).await.is_ok() {
+            self.close_gently().await;
+        }
+    }
+
     /// Says goodbye, then reads what the client still sends for a moment: closing a socket with unread
     /// bytes would reset the connection and could destroy the answer on its way.
     async fn close_gently(&mut self) {
+        self.close_within(LINGER).await;
+    }
+
+    async fn close_within(&mut self, linger: Duration) {
         self.state = ConnectionPhase::Broken;
         let lingering = async {
             let _ = self.wire.stream.shutdown().await;
@@ -281,7 +319,7 @@ impl Connection {
             }
         };
         // Either the client has closed too, or it had its time.
-        let _ = timeout(LINGER, lingering).await;
+        let _ = timeout(linger, lingering).await;
     }
 
     /// Reads some bytes of the request's body into `buffer` (which must not be empty); 0 at the end. Fills

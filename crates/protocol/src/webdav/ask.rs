@@ -15,6 +15,12 @@ pub const STAT_BODY: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
     <D:propfind xmlns:D=\"DAV:\" xmlns:L=\"LCGDM:\"><D:prop><D:resourcetype/><D:getcontentlength/>\
     <D:getlastmodified/><D:creationdate/><D:getetag/><L:mode/></D:prop></D:propfind>";
 
+/// The same with where the bytes of files are, which costs a server more to tell.
+pub const STAT_WITH_LOCALITY_BODY: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
+    <D:propfind xmlns:D=\"DAV:\" xmlns:L=\"LCGDM:\" xmlns:S=\"http://srm.lbl.gov/StorageResourceManager\"><D:prop>\
+    <D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:creationdate/><D:getetag/><L:mode/><S:FileLocality/>\
+    </D:prop></D:propfind>";
+
 /// Which properties a client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Propfind {
@@ -176,6 +182,11 @@ mod tests {
             STAT_BODY,
             "{DAV:}resourcetype {DAV:}getcontentlength {DAV:}getlastmodified {DAV:}creationdate \
              {DAV:}getetag {LCGDM:}mode",
+        );
+        check(
+            STAT_WITH_LOCALITY_BODY,
+            "{DAV:}resourcetype {DAV:}getcontentlength {DAV:}getlastmodified {DAV:}creationdate \
+             {DAV:}getetag {LCGDM:}mode {http://srm.lbl.gov/StorageResourceManager}FileLocality",
         );
     }
 

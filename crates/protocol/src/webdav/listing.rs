@@ -1,8 +1,8 @@
 //! Reading a `207 Multi-Status` answer, from whatever storage element wrote it.
 
 use super::xml::{InvalidXml, Name, Node, Walk};
-use super::{DAV, LCGDM, parse_http_date, parse_iso_date};
-use penstock_model::{Bytes, NamespacePath, Timestamp};
+use super::{DAV, LCGDM, SRM, parse_http_date, parse_iso_date};
+use penstock_model::{Bytes, Locality, NamespacePath, Timestamp};
 
 /// Bytes of an answer that are read: about 100,000 entries of a talkative server.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -32,6 +32,8 @@ pub struct PropfindEntry {
     pub etag: Option<String>,
     /// `st_mode`, with the bits of the type.
     pub mode: Option<u32>,
+    /// Where the bytes of a file are.
+    pub locality: Option<Locality>,
     /// Bytes in use where it is.
     pub quota_used: Option<Bytes>,
     /// Bytes still to be had where it is.
@@ -150,6 +152,7 @@ fn set(entry: &mut PropfindEntry, name: &Name, text: &str) {
             entry.etag = Some(text.to_owned());
         }
         (LCGDM, "mode") => entry.mode = u32::from_str_radix(text, 8).ok().or(entry.mode),
+        (SRM, "FileLocality") => entry.locality = Locality::parse_srm(text).or(entry.locality),
         (DAV, "quota-used-bytes") => entry.quota_used = bytes().or(entry.quota_used),
         (DAV, "quota-available-bytes") => entry.quota_available = bytes().or(entry.quota_available),
         _ => {}
@@ -227,6 +230,21 @@ mod tests {
                 "/x&y! file - -",
             ],
         );
+    }
+
+    #[test]
+    fn where_a_file_is_comes_in_the_words_of_srm() {
+        let told = |word: &str| {
+            let body = format!(
+                "<multistatus xmlns='DAV:'><response><href>/f</href><propstat><prop>\
+                 <x:FileLocality xmlns:x='http://srm.lbl.gov/StorageResourceManager'>{word}</x:FileLocality></prop>\
+                 </propstat></response></multistatus>"
+            );
+            parse_multistatus(body.as_bytes()).expect("understood")[0].locality
+        };
+        assert_eq!(told("NEARLINE"), Some(Locality::Tape));
+        assert_eq!(told(" ONLINE_AND_NEARLINE "), Some(Locality::DiskAndTape));
+        assert_eq!(told("TAPE"), None);
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl<'a> Listing<'a> {
             locality: self
                 .tells_locality
                 .then(|| locality(self.door, &entry.kind))
-                .filter(|_| !is_directory),
+                .filter(|_| !is_directory && self.door.storage.nearline().is_some()),
             quota: self.quota.filter(|_| is_directory).map(|quota| Quota {
                 // RFC 4331 §4 would allow it elsewhere, but clients show it as the directory's own size.
                 used: quota.used.filter(|_| path.is_root()),

@@ -168,6 +168,21 @@ pub(super) async fn full_status(
     nearline: &Nearline,
 ) -> Result<NearlineStatus, Problem> {
     let mut status = nearline.status();
+    if let Some(hsm) = status.hsm.as_mut().filter(|hsm| !hsm.delayed.is_empty()) {
+        let namespace = Arc::clone(&door.storage.namespace);
+        let mut delayed = std::mem::take(&mut hsm.delayed);
+        let named = tokio::task::spawn_blocking(move || {
+            for waiting in &mut delayed {
+                let file = waiting.file.map(|file| namespace.tape_file(file));
+                // One that cannot be looked up is named by its number.
+                if let Some(Ok(Some(found))) = file {
+                    waiting.name_by(&found.path);
+                }
+            }
+            delayed
+        });
+        hsm.delayed = named.await.map_err(unread)?;
+    }
     if let Some(libraries) = &mut status.libraries {
         let namespace = Arc::clone(&door.storage.namespace);
         let mut unreadable = std::mem::take(&mut libraries.care.unreadable);

@@ -1,6 +1,7 @@
 //! Files are put on tape and brought back by the commands of an HSM, which its queue orders.
 
 use super::driver_task::{LocalError, RecallEnd, TapeGet, TapeOutcome, TapePut};
+use super::hsm_failures::{HsmFailures, next_try};
 use super::tape_libraries::COPY_SCHEME;
 use super::tape_system::{TapeSystem, TaskOf};
 use super::wording::{
@@ -18,8 +19,8 @@ use penstock_persistence::namespace::{
 };
 use penstock_tape::hsm_queue::{
     HsmCommand, HsmCommandEnd, HsmCommandId, HsmEffect, HsmFault, HsmFaultSource, HsmGet,
-    HsmIncident, HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmTarget,
-    HsmUri, HsmWork,
+    HsmIncident, HsmInput, HsmKind, HsmOutcome, HsmPut, HsmQueue, HsmRecord, HsmRemove, HsmStop,
+    HsmTarget, HsmUri, HsmWork,
 };
 use penstock_tape::request::{Asker, FileId, RequestId, VoName as TapeVo};
 use std::collections::BTreeMap;
@@ -53,6 +54,15 @@ pub(super) enum CommandWork {
 
 type Task = TaskOf<HsmProgram>;
 
+/// What a command has failed with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HsmFailureCause {
+    pub kind: HsmKind,
+    /// `None`: the program did not exit by itself.
+    pub code: Option<i32>,
+    pub text: String,
+}
+
 /// An HSM that is driven by commands.
 pub(super) struct HsmProgram {
     context: NearlineContext,
@@ -65,6 +75,7 @@ pub(super) struct HsmProgram {
     next_removal: u64,
     /// Gets that run and have given nothing yet, as they wait in the HSM, and since when their files are waited for.
     silent_gets: BTreeMap<HsmCommandId, i64>,
+    failures: HsmFailures,
     /// The last words of faults that incidents were opened with.
     faults: BTreeMap<HsmIncident, HsmFault>,
     wake_ns: Option<i64>,
@@ -91,6 +102,10 @@ impl HsmProgram {
             removals: BTreeMap::new(),
             next_removal: 0,
             silent_gets: BTreeMap::new(),
+            failures: HsmFailures::new(
+                config.commands.program.display().to_string(),
+                &config.commands.environment,
+            ),
             faults: BTreeMap::new(),
             wake_ns: None,
         };
@@ -116,8 +131,55 @@ impl HsmProgram {
     }
 
     fn input(&mut self, input: HsmInput) -> Vec<Task> {
+        let failed = self.failure(&input);
         let effects = self.queue.handle(self.now_ns(), input);
+        if let Some((target, cause)) = failed {
+            let next_try = next_try(self.queue.live(), &target);
+            let namespace = &self.context.namespace;
+            let name = || match &target {
+                HsmTarget::Put(file) | HsmTarget::Get(file) => {
+                    let found = namespace.tape_file(EntryId(file.0)).ok().flatten();
+                    found.map_or_else(|| name_of(&target), |found| found.path.to_string())
+                }
+                HsmTarget::Remove(uri) => uri.as_str().to_owned(),
+            };
+            let at = self.context.clock.recorded();
+            self.failures.add(at, &cause, name, next_try);
+        }
         self.orders(effects)
+    }
+
+    /// What a command has failed with, if it has, and what it was for. What was ordered to stop has not.
+    fn failure(&self, input: &HsmInput) -> Option<(HsmTarget, HsmFailureCause)> {
+        let HsmInput::Ended { command, end } = input else {
+            return None;
+        };
+        let run = self.queue.live().runs.get(command)?;
+        let kind = run.target.kind();
+        let cause = |code, text: String| HsmFailureCause { kind, code, text };
+        let cause = match end {
+            HsmCommandEnd::Exited { code, text } => cause(Some(*code), text.clone()),
+            HsmCommandEnd::WithoutUri { text } => cause(
+                Some(0),
+                format!("success without a URI; it printed: {text}"),
+            ),
+            HsmCommandEnd::Signaled { signal, text } => {
+                cause(None, format!("ended by signal {signal}: {text}"))
+            }
+            HsmCommandEnd::TimedOut { text } => {
+                cause(None, format!("stopped after its time limit: {text}"))
+            }
+            HsmCommandEnd::NotStarted { text } => cause(None, format!("cannot be started: {text}")),
+            HsmCommandEnd::WrongData { text } => cause(None, text.clone()),
+            // What this side had trouble with is logged by it.
+            HsmCommandEnd::Succeeded { .. }
+            | HsmCommandEnd::Stopped
+            | HsmCommandEnd::LocalTrouble { .. }
+            | HsmCommandEnd::NoRoom { .. }
+            | HsmCommandEnd::NotNeeded => return None,
+        };
+        let is_unwanted = matches!(run.stop, Some((_, HsmStop::NotWanted)));
+        (!is_unwanted).then(|| (run.target.clone(), cause))
     }
 
     /// What the driver does of what the queue orders.
@@ -558,6 +620,7 @@ impl TapeSystem for HsmProgram {
             counts: TapeCounts::of_hsm(&self.queue.counts()),
             incidents: incidents.collect(),
             expected: Default::default(),
+            hsm: Some(self.failures.status(self.queue.live())),
             libraries: None,
         }
     }

@@ -82,6 +82,25 @@ async fn an_idle_connection_makes_room_for_one_with_a_request() {
     assert_eq!(read_to_end(&mut idle[0]).await, "");
 }
 
+/// A connection whose place somebody else needs: it closes with an answer when its request has begun to come.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_loses_a_place_with_a_request_on_its_way_is_told_so() {
+    let site = crowded_site(1, 1).await;
+    let mut first = connect(&site).await;
+    let begun = b"GET /a HTTP/1.1\r\nHost: x\r\n";
+    first.write_all(begun).await.expect("sent");
+    eventually("it is there", || site.storage.snapshot().connections == 1).await;
+    // The beginning of its head has been read, or is read now.
+    let mut second = begin_work(&site, "/b").await;
+    second.write_all(b"done").await.expect("sent");
+    let answer = read_to_end(&mut first).await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer:?}");
+    assert!(answer.contains("Connection: close\r\n"), "{answer}");
+    let mut created = [0; 12];
+    second.read_exact(&mut created).await.expect("an answer");
+    assert_eq!(&created, b"HTTP/1.1 201");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_drips_is_ended_and_leaves_nothing() {
     let site = Site::with(|config| {

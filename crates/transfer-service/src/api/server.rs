@@ -36,6 +36,9 @@ use tokio::sync::{Mutex, watch};
 /// How long open connections may go on after the shutdown signal.
 const DRAIN_GRACE: Duration = Duration::from_secs(5);
 
+/// How long a connection may take to end whose place others need.
+const LEAVE_GRACE: Duration = Duration::from_secs(1);
+
 /// The certificate that came with a request's connection, as handlers find it among the request's extensions.
 #[derive(Debug, Clone)]
 pub(super) enum ShownCertificate {
@@ -139,7 +142,14 @@ impl Port {
         let mut shutdown = self.shutdown.clone();
         let ended = tokio::select! {
             ended = serving.as_mut() => ended,
-            () = admitted.asked_to_go() => return,
+            // It waits for a request; one that has come meanwhile is answered.
+            () = admitted.asked_to_go() => {
+                serving.as_mut().graceful_shutdown();
+                match tokio::time::timeout(LEAVE_GRACE, serving).await {
+                    Ok(ended) => ended,
+                    Err(_) => return,
+                }
+            }
             () = stopped(&mut shutdown) => {
                 serving.as_mut().graceful_shutdown();
                 serving.await

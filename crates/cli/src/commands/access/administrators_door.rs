@@ -18,6 +18,24 @@ pub struct AdministratorsDoor {
     pub credentials: Arc<dyn Credentials>,
 }
 
+/// The door of the storage element that is named, or of the site in --dir.
+pub fn own_door(args: &DoorArgs) -> Result<Url, CommandError> {
+    let own = match (&args.door, &args.access.dir) {
+        (Some(door), _) => return Ok(door.clone()),
+        (None, Some(dir)) => SiteDirectory::at(dir)?.config()?.door_url(),
+        (None, None) => None,
+    };
+    let own = own.and_then(|url| Url::parse(&url).ok());
+    own.ok_or_else(no_door)
+}
+
+fn no_door() -> CommandError {
+    CommandError::Usage(
+        "name the storage element: --dir of a site with [storage], or --door URL with --token-file"
+            .to_owned(),
+    )
+}
+
 impl AdministratorsDoor {
     /// The door that is meant, and the token of an administrator for it, which is shown to the site's own door alone.
     pub fn of(
@@ -34,11 +52,7 @@ impl AdministratorsDoor {
         let own = parsed(config.as_ref().and_then(|config| config.door_url()));
         let service = parsed(config.as_ref().and_then(|config| config.service_url()));
         let door = args.door.as_ref().or(own.as_ref()).cloned();
-        let door = door.ok_or_else(|| {
-            CommandError::Usage(
-                "name the storage element: --dir of a site with [storage], or --door URL with --token-file".to_owned(),
-            )
-        })?;
+        let door = door.ok_or_else(no_door)?;
         let is_at = |url: &Option<Url>| url.as_ref().map(Server::of) == Some(Server::of(&door));
         if is_at(&service) && !is_at(&own) {
             let own = own.map(|own| format!("; the door of its storage element is {own}"));

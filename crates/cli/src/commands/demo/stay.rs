@@ -13,7 +13,7 @@ use crate::stop_signals::StopSignals;
 use penstock_field_tools::job_list::Entry;
 use penstock_field_tools::remote::below;
 use penstock_field_tools::settings_api::SettingPlace;
-use penstock_field_tools::transfer_api::SubmitOptions;
+use penstock_field_tools::transfer_api::{SubmitOptions, TapeOptions};
 use penstock_model::text::plural;
 use penstock_model::{Bytes, FileUrl, Rate};
 use serde::Serialize;
@@ -98,7 +98,7 @@ pub async fn prepare(
     let entries = std::iter::once(&missing[..]).chain(names).map(entry);
     let entries = entries.collect::<Result<Vec<_>, _>>()?;
     let options = SubmitOptions {
-        tokens: end_tokens::for_job(&access, &entries)?,
+        tokens: end_tokens::for_job(&access, &entries, TapeOptions::default())?,
         ..options
     };
     let user = connect_by(&access, &service, Intent::Submit, environment)?;

@@ -4,7 +4,7 @@
 use crate::commands::access::{Access, Need, Server, audiences_of};
 use crate::exit::CommandError;
 use penstock_field_tools::job_list::Entry;
-use penstock_field_tools::transfer_api::{EndTokens, JobTokens};
+use penstock_field_tools::transfer_api::{EndTokens, JobTokens, TapeOptions};
 use penstock_model::{Access as Spoken, FileUrl, NamespacePath, Right};
 use std::collections::{BTreeMap, BTreeSet};
 use url::Url;
@@ -17,8 +17,27 @@ const OF_SOURCE: &[Right] = &[Right::Read];
 /// has left, for which the profile knows nothing narrower.
 const OF_DESTINATION: &[Right] = &[Right::Read, Right::Modify];
 
+/// What tape adds to that: sources are brought from it or deleted, and destinations are asked whether a file is on it.
+fn rights_of(tape: TapeOptions) -> (Vec<Right>, Vec<Right>) {
+    let (mut source, mut destination) = (OF_SOURCE.to_vec(), OF_DESTINATION.to_vec());
+    if tape.bring_online.is_some() || tape.copy_pin_lifetime.is_some() {
+        source.push(Right::Stage);
+    }
+    if tape.delete_source {
+        source.push(Right::Modify);
+    }
+    if tape.archive_timeout.is_some() {
+        destination.push(Right::Poll);
+    }
+    (source, destination)
+}
+
 /// Tokens for the files of one job. Those that the user gave are for all files, also those of the other end.
-pub fn for_job(access: &Access, entries: &[Entry]) -> Result<JobTokens, CommandError> {
+pub fn for_job(
+    access: &Access,
+    entries: &[Entry],
+    tape: TapeOptions,
+) -> Result<JobTokens, CommandError> {
     for entry in entries {
         for end in [&entry.source, &entry.destination] {
             if let Ok(url) = Url::parse(end.as_str()) {
@@ -34,9 +53,10 @@ pub fn for_job(access: &Access, entries: &[Entry]) -> Result<JobTokens, CommandE
     }
     let sources: Vec<&FileUrl> = entries.iter().map(|entry| &entry.source).collect();
     let destinations: Vec<&FileUrl> = entries.iter().map(|entry| &entry.destination).collect();
+    let (of_source, of_destination) = rights_of(tape);
     Ok(JobTokens {
-        sources: for_end(access, &sources, OF_SOURCE)?,
-        destinations: for_end(access, &destinations, OF_DESTINATION)?,
+        sources: for_end(access, &sources, &of_source)?,
+        destinations: for_end(access, &destinations, &of_destination)?,
     })
 }
 
@@ -86,7 +106,7 @@ fn path_of(url: &Url) -> Result<NamespacePath, penstock_model::path::InvalidPath
 }
 
 /// As narrow as a token has room for: the files, else their directories, else those above them.
-fn scope_of(paths: BTreeSet<NamespacePath>, rights: &[Right]) -> String {
+pub fn scope_of(paths: BTreeSet<NamespacePath>, rights: &[Right]) -> String {
     let mut places: BTreeSet<(NamespacePath, bool)> =
         paths.into_iter().map(|path| (path, false)).collect();
     loop {
@@ -161,6 +181,32 @@ mod tests {
         );
         let top = (0..5000).map(|number| format!("/file{number}"));
         assert_eq!(scope(top, OF_SOURCE), "storage.read:/");
+    }
+
+    #[test]
+    fn a_token_has_rights_of_tape_only_where_tape_is_asked_for() {
+        let rights = |tape| {
+            let (source, destination) = rights_of(tape);
+            let words = |rights: Vec<Right>| {
+                let words: Vec<_> = rights.into_iter().map(Right::word).collect();
+                words.join("+")
+            };
+            format!("{} {}", words(source), words(destination))
+        };
+        let day = Some(std::time::Duration::from_secs(86_400));
+        let none = TapeOptions::default();
+        assert_eq!(rights(none), "read read+modify");
+        let brought = TapeOptions {
+            bring_online: day,
+            ..none
+        };
+        assert_eq!(rights(brought), "read+stage read+modify");
+        let moved = TapeOptions {
+            archive_timeout: day,
+            delete_source: true,
+            ..none
+        };
+        assert_eq!(rights(moved), "read+modify read+modify+poll");
     }
 
     #[test]

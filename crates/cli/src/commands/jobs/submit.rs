@@ -12,7 +12,7 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::job_list::{self, Entry};
 use penstock_field_tools::progress::Progress;
-use penstock_field_tools::transfer_api::{EndTokens, JobTokens, SubmitOptions};
+use penstock_field_tools::transfer_api::{EndTokens, JobTokens, SubmitOptions, TapeOptions};
 use penstock_model::Bytes;
 use penstock_model::text::one_line;
 use serde::Serialize;
@@ -58,7 +58,7 @@ pub async fn run(
                 sources: EndTokens::One(source.clone()),
                 destinations: EndTokens::One(destination.clone()),
             },
-            _ => end_tokens::for_job(&access, part)?,
+            _ => end_tokens::for_job(&access, part, options.tape)?,
         };
         if let Some(token) = &source_token {
             tokens.sources = EndTokens::One(token.clone());
@@ -173,6 +173,15 @@ fn given_token(path: Option<&Path>) -> Result<Option<String>, CommandError> {
     path.map(read).transpose()
 }
 
+fn tape_options(args: &SubmitArgs) -> TapeOptions {
+    TapeOptions {
+        bring_online: args.bring_online.map(|span| span.0),
+        copy_pin_lifetime: args.copy_pin_lifetime.map(|span| span.0),
+        archive_timeout: args.archive_timeout.map(|span| span.0),
+        delete_source: args.delete_source,
+    }
+}
+
 fn submit_options(args: &SubmitArgs) -> SubmitOptions {
     SubmitOptions {
         verify: match args.verify {
@@ -186,6 +195,7 @@ fn submit_options(args: &SubmitArgs) -> SubmitOptions {
         priority: args.priority,
         activity: args.activity.clone(),
         label: None,
+        tape: tape_options(args),
         tokens: JobTokens::default(),
     }
 }

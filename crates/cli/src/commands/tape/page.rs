@@ -385,6 +385,7 @@ mod tests {
             }),
         };
         let status = TapeStatusDocument {
+            hsm: None,
             counts: TapeCountsDocument::default(),
             incidents: Vec::new(),
             libraries: Some(TapeLibrariesDocument {

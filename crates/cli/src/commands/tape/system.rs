@@ -11,8 +11,8 @@ use crate::output::Output;
 use penstock_clock::wall_clock;
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_field_tools::tape_api::{
-    StopAnswerDocument, StopReasonDocument, TapeAmountDocument, TapeApi, TapeLibrariesDocument,
-    TapeStatusDocument, TapeWaitDocument,
+    HsmStatusDocument, StopAnswerDocument, StopReasonDocument, TapeAmountDocument, TapeApi,
+    TapeLibrariesDocument, TapeStatusDocument, TapeWaitDocument,
 };
 use penstock_model::Bytes;
 use penstock_model::text::{one_line, plural};
@@ -210,6 +210,9 @@ fn text(status: &TapeStatusDocument) -> String {
         }
         let _ = writeln!(out, "; {}", amount(counts.delayed, "waiting for a retry"));
     }
+    if let Some(hsm) = &status.hsm {
+        hsm_text(hsm, &mut out);
+    }
     if status.incidents.is_empty() {
         out.push_str("no incident\n");
     }
@@ -227,6 +230,42 @@ fn text(status: &TapeStatusDocument) -> String {
         );
     }
     out
+}
+
+/// What failed last of each operation, and why files wait for their next try.
+fn hsm_text(hsm: &HsmStatusDocument, out: &mut String) {
+    let said = |code: Option<i32>, text: &str| {
+        let code = code.map_or_else(
+            || "no exit code".to_owned(),
+            |code| format!("exit code {code}"),
+        );
+        match text.is_empty() {
+            true => code,
+            false => format!("{code}: {}", one_line(text)),
+        }
+    };
+    for failed in &hsm.failures {
+        let _ = writeln!(
+            out,
+            "{:<9} {} since the start; the last at {}Z, {}, {}",
+            one_line(&failed.operation),
+            plural(failed.count, "failure"),
+            failed.last.at.to_fts(),
+            one_line(&failed.last.name),
+            said(failed.last.code, &failed.last.text)
+        );
+    }
+    for file in &hsm.delayed {
+        let _ = writeln!(
+            out,
+            "  {} of {} failed {}, next try {}Z: {}",
+            one_line(&file.operation),
+            one_line(&file.name),
+            plural(file.tries.into(), "time"),
+            file.next_try.to_fts(),
+            said(file.code, &file.text)
+        );
+    }
 }
 
 fn libraries_text(libraries: &TapeLibrariesDocument, out: &mut String) {

@@ -182,6 +182,39 @@ async fn a_silent_connection_is_closed_without_a_word() {
 }
 
 #[tokio::test]
+async fn a_dismissed_connection_answers_a_request_that_has_begun_to_come() {
+    let (mut tcp, mut connection) = pair(limits()).await;
+    tcp.write_all(b"PUT /f HTTP/1.1\r\nHost: a\r\n")
+        .await
+        .expect("write");
+    let waiting = tokio::time::timeout(Duration::from_millis(50), connection.next_request()).await;
+    assert!(waiting.is_err(), "its head is not complete");
+    // What nobody reads would reset the connection, and destroy the answer.
+    tcp.write_all(&[b'x'; 32 << 10]).await.expect("write");
+    let (told, ()) = tokio::join!(read_to_end(&mut tcp), async {
+        connection.dismiss().await;
+        drop(connection);
+    });
+    let told = readable(&told);
+    assert!(
+        told.starts_with("503 ") && told.ends_with("+close"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_dismissed_connection_without_a_request_ends_in_order() {
+    let (mut tcp, mut connection) = pair(limits()).await;
+    let begun = Instant::now();
+    let (told, ()) = tokio::join!(read_to_end(&mut tcp), async {
+        connection.dismiss().await;
+        drop(connection);
+    });
+    assert_eq!(told, "");
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
 async fn a_client_that_takes_nothing_does_not_hold_the_server() {
     let (mut client, mut server) = pair(hasty()).await;
     client

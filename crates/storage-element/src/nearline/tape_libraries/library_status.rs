@@ -190,6 +190,7 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
         counts: counts(libraries, times),
         incidents: incidents.chain(lost).collect(),
         expected: Default::default(),
+        hsm: None,
         libraries: Some(LibrariesStatus {
             drives: drives(libraries, times),
             tapes: tapes(libraries, times),
