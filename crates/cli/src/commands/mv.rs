@@ -250,6 +250,7 @@ mod tests {
             modified: None,
             etag: None,
             told_at: Timestamp(0),
+            locality: None,
         };
         let file = || Occupant::File(info(false));
         let check = |is_directory, occupant: Occupant, overwrite, expected: Result<bool, &str>| {

@@ -307,6 +307,7 @@ mod tests {
                 modified: None,
                 etag: None,
                 told_at: Timestamp(0),
+                locality: None,
             },
         };
         let tree = RemoteTree {

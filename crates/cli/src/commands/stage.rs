@@ -4,7 +4,7 @@
 mod requests;
 mod waiting;
 
-use self::requests::{Place, StagedFile, places_of};
+use self::requests::{Place, StagedFile, TokenReach, places_of};
 use crate::args::{
     DoorArgs, FileListArgs, ReleaseArgs, StageArgs, StageCommand, StageRequestArgs, parse_url,
 };
@@ -53,7 +53,7 @@ async fn stage(
     let access = Access::open(&args.access, environment, 1)?;
     let mut results = BatchResult::new();
     let mut open = Vec::new();
-    for place in places_of(&urls, &access) {
+    for place in places_of(&urls, &access, TokenReach::NamedFiles) {
         let place = match place.await {
             Ok(place) => place,
             Err((server, why)) => {
@@ -284,10 +284,14 @@ pub async fn release(
     }
     let urls = listed(&args.files)?;
     let access = Access::open(&args.door.access, environment, 1)?;
+    let reach = match args.request {
+        Some(_) => TokenReach::WholeRequest,
+        None => TokenReach::NamedFiles,
+    };
     let id = args.request.clone();
     let id = id.unwrap_or_else(|| StageRequestId::new(ANY_REQUEST));
     let mut released = BatchResult::new();
-    for place in places_of(&urls, &access) {
+    for place in places_of(&urls, &access, reach) {
         let (server, outcome) = match place.await {
             Ok(place) => {
                 let paths = place.files.iter().map(|file| file.path.clone());

@@ -37,10 +37,20 @@ pub struct Place {
     pub files: Vec<NamedFile>,
 }
 
+/// For what a token that is made here is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenReach {
+    /// For the files that are named.
+    NamedFiles,
+    /// For all files: those of a request that was made before are not known, and all of them have to be allowed.
+    WholeRequest,
+}
+
 /// Files by their storage elements, each of which is yet to be asked for its tape interface.
 pub fn places_of<'a>(
     urls: &[Url],
     access: &'a Access,
+    reach: TokenReach,
 ) -> Vec<impl Future<Output = Result<Place, (String, CommandError)>> + use<'a>> {
     let mut servers: BTreeMap<Server, Vec<Url>> = BTreeMap::new();
     for url in urls {
@@ -51,7 +61,7 @@ pub fn places_of<'a>(
     }
     let place = move |urls: Vec<Url>| async move {
         let server = server_name(&urls[0]);
-        Place::of_files(urls, access)
+        Place::of_files(urls, access, reach)
             .await
             .map_err(|why| (server, why))
     };
@@ -64,7 +74,11 @@ fn server_name(url: &Url) -> String {
 
 impl Place {
     /// Of some files of one server.
-    async fn of_files(urls: Vec<Url>, access: &Access) -> Result<Place, CommandError> {
+    async fn of_files(
+        urls: Vec<Url>,
+        access: &Access,
+        reach: TokenReach,
+    ) -> Result<Place, CommandError> {
         let mut paths = BTreeSet::new();
         let mut files = Vec::with_capacity(urls.len());
         for url in urls {
@@ -74,6 +88,9 @@ impl Place {
                 url,
             });
             paths.insert(path);
+        }
+        if reach == TokenReach::WholeRequest {
+            paths = BTreeSet::from([NamespacePath::root()]);
         }
         let door = files[0].url.clone();
         let place = Place::open(&door, paths, access).await?;
