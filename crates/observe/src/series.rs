@@ -147,14 +147,15 @@ impl RateSeries {
             .0
             .div_euclid(1000);
         let oldest = end - SECONDS_MAX;
-        let begin = second_from(after).max(oldest).min(end);
+        let begin = after.0.saturating_add(999).div_euclid(1000);
+        let begin = begin.max(oldest).min(end);
         self.seconds_between(begin, end)
     }
 
-    /// The seconds that lie between two times of a time that is over.
+    /// The seconds from that of one time up to that of another, of a window that is over.
     pub fn snapshot_between(&self, from: Timestamp, to: Timestamp) -> Snapshot {
         let end = to.0.div_euclid(1000);
-        let begin = second_from(from).clamp(end - SECONDS_MAX, end);
+        let begin = from.0.div_euclid(1000).clamp(end - SECONDS_MAX, end);
         self.seconds_between(begin, end)
     }
 
@@ -198,11 +199,6 @@ impl LinkSeries {
             queued: vec![None; length],
         }
     }
-}
-
-/// The first second that begins at a time or after it.
-fn second_from(at: Timestamp) -> i64 {
-    at.0.saturating_add(999).div_euclid(1000)
 }
 
 /// Shares `moved` among the seconds between two times in milliseconds, by time; the last one takes the

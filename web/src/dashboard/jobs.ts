@@ -94,8 +94,8 @@ export class JobsPage implements Page {
   }
 }
 
-function heading(text: string): HTMLElement {
-  const node = el("th", "", text);
+function heading(text: string, name = ""): HTMLElement {
+  const node = el("th", name, text);
   node.scope = "col";
   return node;
 }
@@ -122,7 +122,7 @@ function groupTable(what: string, groups: Record<string, GroupCounts>): HTMLElem
   const rows = Object.entries(groups).sort((a, b) => b[1].submitted - a[1].submitted || a[0].localeCompare(b[0]));
   if (rows.length === 0) return el("p", "none", "No transfer is open or ended in the last hour.");
   const names = [what, "waiting", "moving", "finished", "failed", "canceled"];
-  const head = el("tr", "", ...names.map(heading));
+  const head = el("tr", "", ...names.map((name, n) => heading(name, n === 0 ? "" : "number")));
   const body = rows.map(([name, one]) => {
     const first = el("th", "", name);
     first.scope = "row";

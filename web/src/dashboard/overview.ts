@@ -196,16 +196,21 @@ export class OverviewPage implements Page {
     this.explainedAt = Date.now();
     const window = this.window;
     const explained = { ...window, seconds: Math.max(window.seconds, EXPLAINED_SECONDS_MIN) };
-    const [marks, changes] = await Promise.allSettled([api.marks(window), api.rateChanges(explained)]);
-    if (mine !== this.generation) return;
-    if (marks.status === "fulfilled") this.marks = marks.value.marks;
-    if (changes.status === "fulfilled") {
+    // Each is shown when it comes; what cannot be read now is asked for again later.
+    const marks = api.marks(window).then((told) => {
+      if (mine !== this.generation) return;
+      this.marks = told.marks;
+      this.showMarks();
+      this.draw();
+    });
+    const changes = api.rateChanges(explained).then((told) => {
+      if (mine !== this.generation) return;
       const begin = (window.until ?? Date.now()) - window.seconds * 1000;
-      this.rateDrops = changes.value.drops.filter((drop) => drop.to > begin);
+      this.rateDrops = told.drops.filter((drop) => drop.to > begin);
       showDrops(this.drops, this.rateDrops);
-    }
-    this.showMarks();
-    this.draw();
+      this.draw();
+    });
+    await Promise.allSettled([marks, changes]);
   }
 
   private showNow(seen: Overview): void {

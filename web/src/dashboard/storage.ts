@@ -50,7 +50,7 @@ export class StoragePage implements Page {
       `${plural(pools.length, "pool")}: ${bytes(sum("penstock_pool_used_bytes"))} used, ${bytes(sum("penstock_pool_free_bytes"))} free, ` +
       `${bytes(sum("penstock_pool_trash_bytes"))} in the trash, ${bytes(sum("penstock_pool_reserved_bytes"))} reserved.`;
     const names = ["pool", "condition", "used", "free", "trash", "in", "out", "movers / limit", "queued / limit", "errors of the disk", "quarantined"];
-    const head = el("tr", "", ...names.map((name) => headCell(name)));
+    const head = el("tr", "", ...names.map((name, n) => headCell(name, n < 2 ? "" : "number")));
     const rows = pools.map((pool) => poolRow(pool, now, before));
     const table = el("table", "table", el("caption", "hidden-text", "Pools"), el("thead", "", head), el("tbody", "", ...rows));
     const place = this.pools.firstElementChild;
@@ -59,8 +59,8 @@ export class StoragePage implements Page {
   }
 }
 
-function headCell(text: string): HTMLElement {
-  const node = el("th", "", text);
+function headCell(text: string, name: string): HTMLElement {
+  const node = el("th", name, text);
   node.scope = "col";
   return node;
 }
