@@ -1,4 +1,4 @@
-// Builds the live page into the folder from which the Rust crate embeds it. The built files are committed,
+// Builds the dashboard into the folder from which the Rust crate embeds it. The built files are committed,
 // so that building Penstock needs Rust alone; `manifest.txt` beside them tells from which sources they were
 // built.
 import { defineConfig } from "vite";
@@ -22,8 +22,7 @@ export default defineConfig({
   server: {
     host: "127.0.0.1",
     proxy: {
-      "/live/api": { target: "https://127.0.0.2:8446", secure: false },
-      "/api": { target: "https://127.0.0.2:8446", secure: false },
+      "^/(live/api|api|fts3|config|ban|jobs|metrics|whoami)": { target: "https://127.0.0.2:8446", secure: false },
     },
   },
 });

@@ -1,175 +1,129 @@
-// Asks the service each second while the page is visible, and shows the answer. One question at a time: a
-// slow service is asked less often, not more.
+// The frame around all pages: who has signed in, which page is shown, and when it is brought up to date. Only the page that
+// is shown asks the service, and only while the browser shows it; one question at a time, so that a slow service is asked
+// less often, not more.
 
-import * as api from "./api.ts";
-import { NoAnswer } from "./api.ts";
-import { Chart, showLegend, type Band } from "./chart.ts";
+import { NoAnswer, overview } from "./api.ts";
+import { ConfigurationPage } from "./dashboard/configuration.ts";
+import { FindPage } from "./dashboard/find.ts";
+import { DropPage, IncidentPage, IncidentsPage } from "./dashboard/incidents.ts";
+import { JobPage } from "./dashboard/job.ts";
+import { JobsPage } from "./dashboard/jobs.ts";
+import { LinksPage } from "./dashboard/links.ts";
+import { OverviewPage } from "./dashboard/overview.ts";
+import { StoragePage } from "./dashboard/storage.ts";
+import { TransferPage } from "./dashboard/transfer.ts";
 import { byId, setText } from "./dom.ts";
-import { clock, host } from "./format.ts";
-import { startFinder } from "./find.ts";
-import { History, linkKey } from "./history.ts";
-import {
-  showActive,
-  showDrops,
-  showFailures,
-  showHeadline,
-  showLinks,
-  showStages,
-  showStorages,
-  showWaiting,
-} from "./panels.ts";
+import { clock } from "./format.ts";
+import type { Page } from "./page.ts";
+import { type Route, route } from "./route.ts";
 import { forgetToken, keepToken, readAddress } from "./session.ts";
-import type { Overview, RateDrop } from "./types.ts";
 
-const EVERY_MS = 1000;
+const RETRY_MS = 1000;
 const RETRY_MAX_MS = 10_000;
-const CHART_SECONDS = 300;
-const REPORT_SECONDS = 900;
-const REPORT_EVERY_MS = 5000;
-/** Links with a colour of their own; the rest share the last one. */
-const BANDS_MAX = 6;
 
-const page = byId("page");
+const PAGES: Record<string, (name: string) => Page> = {
+  overview: () => new OverviewPage(),
+  links: () => new LinksPage(),
+  jobs: () => new JobsPage(),
+  job: (name) => new JobPage(name),
+  find: () => new FindPage(),
+  transfer: (name) => new TransferPage(name),
+  storage: () => new StoragePage(),
+  incidents: () => new IncidentsPage(),
+  incident: (name) => new IncidentPage(name),
+  drop: (name) => new DropPage(name),
+  configuration: () => new ConfigurationPage(),
+};
+/** Which entry of the navigation a page belongs to. */
+const PARTS: Record<string, string> = { job: "jobs", find: "jobs", transfer: "jobs", incident: "incidents", drop: "incidents" };
+
+const main = byId("page");
 const form = byId("token-form") as HTMLFormElement;
 const connection = byId("connection");
-const chart = new Chart(byId("chart"));
-const past = new History(CHART_SECONDS);
-const finder = startFinder();
+const navigation = byId("navigation");
 
-let selected: string | null = null;
-let seen: Overview | null = null;
-let drops: RateDrop[] = [];
-let reportAt = 0;
+let page: Page | null = null;
+let shown: Route = route();
+let site = "";
+let updatedAt: number | null = null;
 let failures = 0;
 let timer: ReturnType<typeof setTimeout> | undefined;
-let asking = false;
-/** Colours stay with their link while the page is open, whatever its rank becomes. */
-const colours = new Map<string, number>();
+let isAsking = false;
 
-async function update(): Promise<void> {
-  const [overview, piece] = await Promise.all([api.overview(), api.series(CHART_SECONDS, past.after)]);
-  seen = overview;
-  past.take(piece);
-  show();
-  if (Date.now() - reportAt >= REPORT_EVERY_MS) {
-    const report = await api.report(REPORT_SECONDS);
-    reportAt = Date.now();
-    drops = report.drops;
-    showDrops(report);
-    showFailures(report);
-    showStages(report);
+function open(): void {
+  const to = route();
+  const isSame = page !== null && to.page === shown.page && to.name === shown.name;
+  shown = to;
+  if (isSame && page?.follow?.(to) === true) return void round();
+  page?.leave?.();
+  const make = PAGES[to.page] ?? PAGES["overview"]!;
+  page = make(to.name);
+  updatedAt = null;
+  main.replaceChildren(page.node);
+  const part = PARTS[to.page] ?? (to.page in PAGES ? to.page : "overview");
+  for (const entry of navigation.querySelectorAll("a")) {
+    if (entry.dataset["part"] === part) entry.setAttribute("aria-current", "page");
+    else entry.removeAttribute("aria-current");
   }
-}
-
-function show(): void {
-  if (seen === null) return;
-  form.hidden = true;
-  if (page.hidden) {
-    page.hidden = false;
-    // What the address names could not be asked for before.
-    finder.follow();
-  }
-  showHeadline(seen);
-  showWaiting(seen);
-  showActive(seen);
-  showStorages(seen);
-  showRates(seen);
-}
-
-function showRates(overview: Overview): void {
-  const seconds = past.until(past.newest ?? overview.at);
-  const sums = new Map<string, number>();
-  for (const link of overview.links) sums.set(linkKey(link), 0);
-  for (const second of seconds) {
-    for (const [key, link] of second.links) sums.set(key, (sums.get(key) ?? 0) + link.rate);
-  }
-  if (selected !== null && !sums.has(selected)) selected = null;
-  const ranked = [...sums].sort((a, b) => b[1] - a[1]).map(([key]) => key);
-  for (const key of ranked) if (!colours.has(key)) colours.set(key, Math.min(colours.size, BANDS_MAX));
-  const bands = bandsOf(ranked);
-  chart.show(seconds, bands, drops);
-  showLegend(bands);
-  setText(
-    byId("chart-title"),
-    selected === null ? "Rate over the last 5 minutes" : `Rate over the last 5 minutes: ${short(selected)}`,
-  );
-  byId("all-links").hidden = selected === null;
-  setText(
-    byId("chart-note"),
-    "Bytes per second, including attempts that failed later. " +
-      "Gaps: no transfers, or the service was not running. Times are local.",
-  );
-  const rows = overview.links.map((link) => {
-    const key = linkKey(link);
-    return { link, selected: key === selected, colour: colours.get(key) ?? BANDS_MAX };
-  });
-  showLinks(rows, (key) => {
-    selected = selected === key ? null : key;
-    show();
-  });
-}
-
-function bandsOf(ranked: string[]): Band[] {
-  if (selected !== null)
-    return [{ key: selected, label: short(selected), colour: colours.get(selected) ?? BANDS_MAX }];
-  const named = ranked.filter((key) => (colours.get(key) ?? BANDS_MAX) < BANDS_MAX);
-  const bands: Band[] = named.map((key) => ({
-    key,
-    label: short(key),
-    colour: colours.get(key) ?? BANDS_MAX,
-  }));
-  if (ranked.length > named.length || ranked.length === 0) {
-    bands.push({
-      key: null,
-      label: named.length === 0 ? "all links" : `${ranked.length - named.length} other links`,
-      colour: BANDS_MAX,
-    });
-  }
-  return bands;
-}
-
-/** `a → b` without schemes. */
-function short(key: string): string {
-  return key.split(" → ").map(host).join(" → ");
+  scrollTo(0, 0);
+  void round();
 }
 
 async function round(): Promise<void> {
-  if (asking) return;
-  asking = true;
+  if (isAsking || page === null) return;
+  isAsking = true;
   clearTimeout(timer);
   const begun = Date.now();
+  const asked = page;
   try {
-    await update();
+    if (site === "") site = (await overview()).site;
+    await asked.update();
     failures = 0;
-    say("live", "good");
-    schedule(Math.max(100, EVERY_MS - (Date.now() - begun)));
+    updatedAt = Date.now();
+    form.hidden = true;
+    main.hidden = false;
+    navigation.hidden = false;
+    byId("signed-in").hidden = false;
+    setText(byId("site"), site);
+    document.title = `${asked.title} · ${site} · Penstock`;
+    say(asked.every === null ? `as of ${clock(updatedAt)}` : "live", "good");
+    if (asked.every !== null) schedule(Math.max(100, asked.every - (Date.now() - begun)));
   } catch (why) {
     failed(why);
   } finally {
-    asking = false;
+    isAsking = false;
   }
+  // Another page was opened meanwhile.
+  if (asked !== page) void round();
 }
 
 function failed(why: unknown): void {
-  if (why instanceof NoAnswer && why.kind === "unauthorised") {
+  // Whoever may not even see the overview needs another token.
+  const needsToken = why instanceof NoAnswer && (why.kind === "unauthorised" || (why.kind === "forbidden" && site === ""));
+  if (needsToken) {
     askForToken(why);
     return;
   }
   failures += 1;
-  const wait = Math.min(EVERY_MS * 2 ** (failures - 1), RETRY_MAX_MS);
+  const wait = Math.min(RETRY_MS * 2 ** (failures - 1), RETRY_MAX_MS);
   const what = why instanceof Error ? why.message : String(why);
-  const since = seen === null ? "" : ` Shown: the state at ${clock(seen.at)}.`;
-  const kind =
-    why instanceof NoAnswer && why.kind === "refused" ? "the service refused" : "the service is unreachable";
+  const since = updatedAt === null ? "" : ` Shown: the state at ${clock(updatedAt)}.`;
+  const isRefused = why instanceof NoAnswer && (why.kind === "refused" || why.kind === "forbidden");
+  const kind = isRefused ? "the service refused" : "the service is unreachable";
   say(`${kind} (${what}); next try in ${Math.round(wait / 1000)} s.${since}`, "bad");
   schedule(wait);
 }
 
 function askForToken(why: NoAnswer): void {
-  page.hidden = true;
+  main.hidden = true;
+  navigation.hidden = true;
+  byId("signed-in").hidden = true;
   form.hidden = false;
-  past.clear();
-  seen = null;
+  site = "";
+  // What was shown to somebody else does not stay behind the form.
+  page?.leave?.();
+  page = null;
+  main.replaceChildren();
   const sent = why.message !== "no token was sent";
   setText(
     byId("token-why"),
@@ -184,7 +138,7 @@ function askForToken(why: NoAnswer): void {
 function say(text: string, mood: "good" | "warn" | "bad"): void {
   setText(connection, text);
   connection.className = `connection ${mood}`;
-  page.classList.toggle("stale", mood === "bad");
+  main.classList.toggle("stale", mood === "bad");
 }
 
 function schedule(wait: number): void {
@@ -203,6 +157,11 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
+addEventListener("hashchange", () => {
+  if (!location.hash.startsWith("#/")) readAddress();
+  if (form.hidden) open();
+});
+
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const input = byId("token") as HTMLInputElement;
@@ -210,12 +169,7 @@ form.addEventListener("submit", (event) => {
   keepToken(input.value);
   input.value = "";
   say("connecting …", "warn");
-  void round();
-});
-
-byId("all-links").addEventListener("click", () => {
-  selected = null;
-  show();
+  open();
 });
 
 byId("forget").addEventListener("click", () => {
@@ -225,4 +179,4 @@ byId("forget").addEventListener("click", () => {
 });
 
 readAddress();
-void round();
+open();

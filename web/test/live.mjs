@@ -87,17 +87,6 @@ try {
     const rate = (await texts("#rate-now"))[0] ?? "";
     return { holds: /^[\d.]+ [kMGTP]?B\/s$/.test(rate), rate };
   });
-  await eventually("every link of the service is in the table, with its limit", async () => {
-    const seen = await overview();
-    const rows = await texts(".link-rows .link-row");
-    const host = (storage) => storage.replace(/^.*:\/\//, "");
-    const shown = (link) =>
-      rows.some(
-        (row) =>
-          row.includes(`${host(link.source)} → ${host(link.destination)}`) && row.includes(`/ ${link.limit}`),
-      );
-    return { holds: rows.length === seen.links.length && seen.links.every(shown), rows };
-  });
   await eventually("the reasons of the waiting files are told", async () => {
     const reasons = (await overview()).waiting.map((group) => group.text);
     const shown = await texts("#waiting li");
@@ -107,12 +96,100 @@ try {
         : reasons.every((text) => shown.some((item) => item.includes(text)));
     return { holds: told, reasons, shown };
   });
-  await eventually("the chart is drawn", async () => ({
-    holds: (await page.locator("#chart svg text").count()) > 3,
+  await eventually("the chart is drawn, and says to a screen reader what it shows", async () => {
+    const label = await page.locator("#chart [role=img]").first().getAttribute("aria-label");
+    const painted = await page.evaluate(() => {
+      const canvas = document.querySelector("#chart canvas");
+      if (canvas === null) return 0;
+      const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+      return pixels.filter((value, n) => n % 4 === 3 && value > 0).length;
+    });
+    return { holds: /^Rate from .*latest [\d.]+ [kMGTP]?B\/s/.test(label ?? "") && painted > 500, label, painted };
+  });
+  await eventually("the health strip tells of certificates, pools, bans and drains", async () => {
+    const chips = await texts(".chip");
+    const wanted = [/ready/, /expires in/, /pool/, /ban/, /drained/];
+    return { holds: wanted.every((word) => chips.some((chip) => word.test(chip))), chips };
+  });
+  const ranges = { 900: "15 min", 3600: "1 h", 86400: "24 h", 3456000: "40 d" };
+  for (const [seconds, text] of Object.entries(ranges)) {
+    await page.locator(`[data-seconds="${seconds}"]`).click();
+    await eventually(`the curve of the last ${text} is shown, and the address names it`, async () => {
+      const title = (await texts("#chart-title"))[0];
+      const note = await page.locator("#chart-title").locator("xpath=ancestor::section").textContent();
+      return { holds: title === `Rate over the last ${text}` && page.url().endsWith(`range=${seconds}`) && /moved in this time/.test(note ?? ""), title };
+    });
+  }
+  const step = await page.evaluate(async (bearer) => {
+    const asked = await fetch("/live/api/series?seconds=3456000", { headers: { Authorization: `Bearer ${bearer}` } });
+    const series = await asked.json();
+    return [series.step_seconds, series.total.length];
+  }, token.trim());
+  check(step[0] === 7200 && step[1] <= 720, `forty days come in a bounded number of steps: ${step}`);
+  await page.locator('[data-seconds="900"]').click();
+  const box = await page.locator("#chart .u-over").first().boundingBox();
+  await page.mouse.move(box.x + box.width * 0.6, box.y + 50);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.9, box.y + 60, { steps: 5 });
+  await page.mouse.up();
+  await page.getByRole("button", { name: "what differed here?" }).click();
+  await eventually("what was dragged over is compared with the rest", async () => {
+    const told = await texts(".difference li");
+    return { holds: told.some((line) => /drop/.test(line)), told };
+  });
+  await page.getByRole("button", { name: "zoom to this" }).click();
+  await eventually("a part of the curve is zoomed to", async () => ({
+    holds: /until=\d+/.test(page.url()) && / to /.test((await texts("#chart-title"))[0] ?? ""),
+    url: page.url(),
   }));
+  await page.goto(`${base}/live/#/links`);
+  await eventually("every link of the service is in the table, with its limit", async () => {
+    const seen = await overview();
+    const rows = await texts(".link-rows .link-row");
+    const short = (storage) => storage.replace(/^https:\/\//, "");
+    const shown = (link) =>
+      rows.some(
+        (row) =>
+          row.includes(`${short(link.source)} → ${short(link.destination)}`) && row.includes(String(link.limit)),
+      );
+    return { holds: rows.length === seen.links.length && seen.links.every(shown), rows };
+  });
+  await page.locator("th.queued .sort").focus();
+  await page.keyboard.press("Enter");
+  await eventually("links are sorted by keyboard, those with most waiting first", async () => {
+    const seen = await overview();
+    const most = Math.max(...seen.links.map((link) => link.queued));
+    const first = await page.locator(".link-rows .link-row").first().locator("td").nth(3).textContent();
+    const sort = await page.locator("th.queued").getAttribute("aria-sort");
+    return { holds: sort === "descending" && first === String(most), first, most };
+  });
+  check((await page.locator(".matrix td a").count()) > 0, "the matrix has the links of the service");
+  await page.fill("#link-filter", "no such link");
+  await eventually("links can be filtered", async () => ({ holds: (await page.locator(".link-rows .link-row").count()) === 0 }));
+  await page.goto(`${base}/live/#/storage`);
+  await eventually("each pool is shown with its condition and movers", async () => {
+    const rows = await texts("table tbody tr");
+    return { holds: rows.length > 0 && rows.every((row) => /sound/.test(row) && /\d+ \/ \d+/.test(row)), rows };
+  });
+  await page.goto(`${base}/live/#/jobs`);
+  await eventually("jobs are listed, and what each VO has", async () => {
+    const rows = await texts(".jobs tbody tr");
+    return { holds: rows.length > 0 && (await page.locator("table").count()) >= 3, rows };
+  });
+  await page.goto(`${base}/live/#/configuration`);
+  await eventually("an administrator sees who changed what", async () => {
+    const rows = await texts("#audit tbody tr");
+    return { holds: rows.some((row) => /link/.test(row)), rows };
+  });
+  await page.goto(`${base}/live/#/incidents`);
+  await eventually("incidents are counted", async () => {
+    const told = await texts("main .card p");
+    return { holds: told.some((text) => /\d+ incidents?, \d+ open/.test(text)), told };
+  });
   const running = (await overview()).active_transfers[0];
   if (running !== undefined) {
     const { job, transfer } = running;
+    await page.goto(`${base}/live/#/jobs`);
     await page.fill("#find-words", job);
     await page.keyboard.press("Enter");
     await eventually("a job is explained", async () => ({
@@ -120,6 +197,7 @@ try {
       answer: await texts("#find-answer"),
     }));
     check(page.url().endsWith(`#/job/${job}`), "the address names the job");
+    await page.goto(`${base}/live/#/find`);
     await page.fill("#find-words", new URL(running.source).pathname.slice(1));
     await page.selectOption("#find-state", "ACTIVE");
     await page.click("#find-form button");
@@ -131,8 +209,9 @@ try {
     await page.keyboard.press("Enter");
     const tellsStory = async () => ({
       holds:
-        (await texts("#find-answer h3"))[0] === `Transfer ${transfer}` &&
+        (await texts("#find-answer .page-title"))[0] === `Transfer ${transfer}` &&
         (await texts(".steps .accepted")).length > 0 &&
+        (await texts(".waterfall li")).some((row) => /queue/.test(row)) &&
         /is being moved/.test((await texts(".steps .present"))[0] ?? ""),
       answer: await texts("#find-answer"),
     });
@@ -140,7 +219,7 @@ try {
     const address = page.url();
     await page.goBack();
     await eventually("the browser's own button leads back to what was found", async () => ({
-      holds: (await texts("#find-answer h3"))[0] === "Found, newest first",
+      holds: (await texts("#find-answer .page-title"))[0] === "Found, newest first",
     }));
     await page.goto("about:blank");
     await page.goto(address);
@@ -156,7 +235,7 @@ try {
     await page.emulateMedia({ colorScheme: "dark" });
     const [text, card] = await page.evaluate(() => [
       getComputedStyle(document.querySelector(".step span")).color,
-      getComputedStyle(document.querySelector("#find")).backgroundColor,
+      getComputedStyle(document.querySelector(".card")).backgroundColor,
     ]);
     check(text !== card && card !== "rgb(255, 255, 255)", "a story can be read in the dark");
     await page.emulateMedia({ colorScheme: "light" });
@@ -168,10 +247,14 @@ try {
     await eventually("the story is there again", tellsStory);
   }
   await page.setViewportSize({ width: 400, height: 800 });
-  check(
-    await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth),
-    "nothing sticks out at 400 pixels",
-  );
+  for (const name of ["", "links", "jobs", "storage", "incidents", "configuration"]) {
+    await page.goto(`${base}/live/#/${name}`);
+    await eventually(`nothing sticks out at 400 pixels: ${name || "overview"}`, async () => ({
+      holds:
+        (await page.locator("main .card").count()) > 0 &&
+        (await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)),
+    }));
+  }
   await page.setViewportSize({ width: 1280, height: 900 });
   check(complaints.length === 0, `no complaint of the browser ${complaints.join("; ")}`.trim());
   if (screenshot !== undefined) await page.screenshot({ path: screenshot, fullPage: true });

@@ -20,12 +20,14 @@ pub mod incidents;
 pub mod ledger_rows;
 #[cfg(feature = "live")]
 pub mod live;
+pub mod marks;
 pub mod minute_rows;
 pub mod path_story;
 pub mod plot;
 pub mod pool_rows;
 pub mod pool_signals;
 pub mod rate;
+pub mod rate_curve;
 pub mod recorded;
 pub mod records;
 pub mod report;

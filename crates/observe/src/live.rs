@@ -4,6 +4,8 @@
 //! for. Everything shown is derived from the record on request, so a page nobody looks at costs nothing.
 
 use crate::follow::{Follower, Record, RecordError, report_with_samples};
+use crate::marks::{Mark, MarkDisclosure, marks_of};
+use crate::rate_curve::{CURVE_SECONDS_MAX, HourSums, RateCurve};
 use crate::report::{BandwidthReport, ReportInput};
 use crate::series::{RateSeries, SECONDS_MAX, Snapshot};
 use axum::Router;
@@ -17,7 +19,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use parking_lot::Mutex;
 use penstock_clock::wall_clock;
-use penstock_model::{JobId, TimeSpan, Timestamp, Visibility, VoName};
+use penstock_model::{JobId, TimeSpan, TimeWindow, Timestamp, Visibility, VoName};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::future::Future;
@@ -45,6 +47,10 @@ const READS_MAX: usize = 2;
 const REPORT_AGE_MAX_MS: i64 = 2000;
 /// Reports that are kept for so long: of several windows and VOs.
 const REPORTS_MAX: usize = 8;
+/// A rate curve is read again only when it is older than this, whoever asks.
+const CURVE_AGE_MAX_MS: i64 = 15_000;
+/// Curves that are kept for so long: of several windows.
+const CURVES_MAX: usize = 8;
 /// Jobs whose VO is remembered.
 const VOS_MAX: usize = 20_000;
 /// The window when the query names none.
@@ -68,6 +74,7 @@ struct LiveSources {
     record: Arc<dyn Record>,
     authorize: Authorize,
     series: Mutex<RateSeries>,
+    curves: Mutex<Curves>,
     reports: Mutex<Reports>,
     reads: Arc<Semaphore>,
 }
@@ -79,6 +86,20 @@ struct Reports {
     /// The youngest last.
     made: Vec<MadeReport>,
     vos: HashMap<JobId, Option<VoName>>,
+}
+
+/// Rate curves of long windows: the latest that were read, and the sums of hours that are over.
+#[derive(Default)]
+struct Curves {
+    hours: HourSums,
+    /// The youngest last.
+    made: Vec<MadeCurve>,
+}
+
+struct MadeCurve {
+    at: Timestamp,
+    asked: CurveQuestion,
+    curve: Arc<RateCurve>,
 }
 
 struct MadeReport {
@@ -96,6 +117,7 @@ impl LiveState {
                 record,
                 authorize,
                 series: Mutex::new(RateSeries::new()),
+                curves: Mutex::default(),
                 reports: Mutex::default(),
                 reads: Arc::new(Semaphore::new(READS_MAX)),
             }),
@@ -103,7 +125,7 @@ impl LiveState {
     }
 }
 
-/// The routes: `/live`, `/live/`, `/live/live.js`, `/live/live.css`, `/live/api/series` and
+/// The routes: `/live`, `/live/`, `/live/live.js`, `/live/live.css`, `/live/api/series`, `/live/api/marks` and
 /// `/live/api/report`.
 pub fn router(state: LiveState) -> Router {
     Router::new()
@@ -112,6 +134,7 @@ pub fn router(state: LiveState) -> Router {
         .route("/live/live.js", get(script))
         .route("/live/live.css", get(style))
         .route("/live/api/series", get(series))
+        .route("/live/api/marks", get(marks))
         .route("/live/api/report", get(report))
         .with_state(state)
 }
@@ -141,19 +164,63 @@ fn asset(media_type: &'static str, body: &'static str) -> Response {
     (headers, body).into_response()
 }
 
-/// What both data routes take.
+/// What the routes of curves take.
+#[derive(Debug, Deserialize)]
+struct CurveQuery {
+    /// How far back, 1 to 3456000; 300 when absent.
+    seconds: Option<i64>,
+    /// Where the window ends, in milliseconds since 1970; now when absent.
+    until: Option<i64>,
+    /// Only what lies after this time (milliseconds since 1970), for a page that has the rest already. Of the last 900 s only.
+    after: Option<i64>,
+}
+
+/// A window of a curve, bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct CurveQuestion {
+    seconds: i64,
+    until: Option<i64>,
+}
+
+impl CurveQuery {
+    fn question(&self) -> CurveQuestion {
+        CurveQuestion {
+            seconds: self.seconds.unwrap_or(SECONDS).clamp(1, CURVE_SECONDS_MAX),
+            until: self.until,
+        }
+    }
+}
+
+impl CurveQuestion {
+    fn window(self, now: Timestamp) -> TimeWindow {
+        let to = self.until.map_or(now.0, |until| until.clamp(0, now.0));
+        TimeWindow {
+            from: Timestamp((to - self.seconds * 1000).max(0)),
+            to: Timestamp(to),
+        }
+    }
+}
+
+/// What the report takes.
 #[derive(Debug, Deserialize)]
 struct WindowQuery {
     /// How far back, 1 to 900; 300 when absent.
     seconds: Option<i64>,
-    /// Only what lies after this time (milliseconds since 1970), for a page that has the rest already.
-    after: Option<i64>,
 }
 
 impl WindowQuery {
     fn seconds(&self) -> i64 {
         self.seconds.unwrap_or(SECONDS).clamp(1, SECONDS_MAX)
     }
+}
+
+/// The answer of `/live/api/marks`.
+#[derive(Debug, Serialize)]
+struct Marks {
+    from: Timestamp,
+    to: Timestamp,
+    /// Oldest first; of more than 300, the latest.
+    marks: Vec<Mark>,
 }
 
 /// The answer of `/live/api/report`.
@@ -170,16 +237,27 @@ struct WindowReport {
 
 async fn series(
     State(state): State<LiveState>,
-    Query(query): Query<WindowQuery>,
+    Query(query): Query<CurveQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Snapshot>, LiveError> {
     let admission = (state.shared.authorize)(&headers)
         .await
         .map_err(LiveError::Unauthorized)?;
     let now = wall_clock();
-    let oldest = now.0 - query.seconds() * 1000;
-    let after = Timestamp(query.after.map_or(oldest, |after| after.max(oldest)));
+    let question = query.question();
+    let window = question.window(now);
+    let after = Timestamp(
+        query
+            .after
+            .map_or(window.from.0, |after| after.max(window.from.0)),
+    );
     let snapshot = read(state, admission.turn, move |shared| {
+        if question.seconds > SECONDS_MAX {
+            return Ok(shared.curve(question, now)?.snapshot());
+        }
+        if question.until.is_some() {
+            return shared.past_seconds(question, now);
+        }
         // Reading under the lock keeps samples in order when two pages ask at once; the task may block.
         let mut ring = shared.series.lock();
         catch_up(&mut ring, shared.record.as_ref(), now)?;
@@ -187,6 +265,35 @@ async fn series(
     })
     .await?;
     Ok(Json(snapshot))
+}
+
+async fn marks(
+    State(state): State<LiveState>,
+    Query(query): Query<CurveQuery>,
+    headers: HeaderMap,
+) -> Result<Json<Marks>, LiveError> {
+    let Admission { visibility, turn } = (state.shared.authorize)(&headers)
+        .await
+        .map_err(LiveError::Unauthorized)?;
+    let disclosure = match visibility {
+        Visibility::Everything => MarkDisclosure::Everything,
+        Visibility::Vo(_) => MarkDisclosure::Counts,
+    };
+    let now = wall_clock();
+    let question = query.question();
+    let marks = read(state, turn, move |shared| {
+        let window = question.window(now);
+        let curve = shared.curve(question, now)?;
+        let record = shared.record.as_ref();
+        let marks = marks_of(record, window, &curve.links(), curve.starts(), disclosure)?;
+        Ok(Marks {
+            from: window.from,
+            to: window.to,
+            marks,
+        })
+    })
+    .await?;
+    Ok(Json(marks))
 }
 
 /// Takes the samples that are not in the ring yet. One that is ahead of the clock was filled before the clock was set back: it is
@@ -221,6 +328,44 @@ async fn report(
 }
 
 impl LiveSources {
+    /// The curve of the minutes of a window.
+    fn curve(&self, asked: CurveQuestion, now: Timestamp) -> Result<Arc<RateCurve>, RecordError> {
+        let mut curves = self.curves.lock();
+        let curves = &mut *curves;
+        let is_young = |made: &MadeCurve| (0..CURVE_AGE_MAX_MS).contains(&(now.0 - made.at.0));
+        curves.made.retain(is_young);
+        if let Some(made) = curves.made.iter().rev().find(|made| made.asked == asked) {
+            return Ok(made.curve.clone());
+        }
+        let window = asked.window(now);
+        let curve = RateCurve::read(self.record.as_ref(), &mut curves.hours, window, now)?;
+        let curve = Arc::new(curve);
+        if curves.made.len() >= CURVES_MAX {
+            curves.made.remove(0);
+        }
+        curves.made.push(MadeCurve {
+            at: now,
+            asked,
+            curve: curve.clone(),
+        });
+        Ok(curve)
+    }
+
+    /// A short window that is over, second by second; of minutes, when its samples are no longer kept.
+    fn past_seconds(&self, asked: CurveQuestion, now: Timestamp) -> Result<Snapshot, RecordError> {
+        let TimeWindow { from, to } = asked.window(now);
+        let mut ring = RateSeries::new();
+        // A sample tells of the seconds before it.
+        let samples = (Timestamp(from.0 - 1000), Timestamp(to.0 + 1000));
+        for sample in self.record.samples_between(samples.0, samples.1)? {
+            ring.push(&sample);
+        }
+        match ring.newest() {
+            Some(_) => Ok(ring.snapshot_between(from, to)),
+            None => Ok(self.curve(asked, now)?.snapshot()),
+        }
+    }
+
     fn report(
         &self,
         seconds: i64,

@@ -1,4 +1,5 @@
-//! Rate over time per link and in total, second by second, from samples; the last 15 minutes.
+//! Rate over time per link and in total, second by second, from samples; 15 minutes at most. Longer windows are
+//! [`crate::rate_curve`].
 //!
 //! A bounded ring that is fed samples in the order of time. It knows nothing of where they come from.
 
@@ -10,6 +11,11 @@ use std::collections::BTreeMap;
 pub const SECONDS_MAX: i64 = 900;
 /// Links told apart in one second; the bytes of further ones count only in the total.
 pub const LINKS_MAX: usize = 256;
+/// Of each rate in a [`Snapshot`].
+pub(crate) const UNIT: &str = "bytes per second";
+/// Whose bytes a [`Snapshot`] counts.
+pub(crate) const POPULATION: &str =
+    "all bytes that moved on the links of this service, also of attempts that fail later";
 /// A sample tells of the time since the link's sample before it, but never of more than this.
 const SAMPLE_MS_MAX: i64 = 2500;
 /// Assumed for the first sample of a link.
@@ -40,7 +46,7 @@ pub struct RateSeries {
 }
 
 /// A piece of the series, ready for JSON. All lists of one snapshot are equally long; entry `n` belongs to
-/// the second that begins at `from + n · step_seconds`. `null`: no sample tells of that second.
+/// the step that begins at `from + n · step_seconds`. `null`: nothing is known of that step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Snapshot {
     /// Always `bytes per second`.
@@ -141,12 +147,19 @@ impl RateSeries {
             .0
             .div_euclid(1000);
         let oldest = end - SECONDS_MAX;
-        let begin = after
-            .0
-            .saturating_add(999)
-            .div_euclid(1000)
-            .max(oldest)
-            .min(end);
+        let begin = after.0.saturating_add(999).div_euclid(1000);
+        let begin = begin.max(oldest).min(end);
+        self.seconds_between(begin, end)
+    }
+
+    /// The seconds from that of one time up to that of another, of a window that is over.
+    pub fn snapshot_between(&self, from: Timestamp, to: Timestamp) -> Snapshot {
+        let end = to.0.div_euclid(1000);
+        let begin = from.0.div_euclid(1000).clamp(end - SECONDS_MAX, end);
+        self.seconds_between(begin, end)
+    }
+
+    fn seconds_between(&self, begin: i64, end: i64) -> Snapshot {
         let within = || self.seconds.range(begin..end);
         let length = usize::try_from(end - begin).unwrap_or(0);
         let mut total = vec![None; length];
@@ -165,8 +178,8 @@ impl RateSeries {
             }
         }
         Snapshot {
-            unit: "bytes per second",
-            population: "all bytes that moved on the links of this service, also of attempts that fail later",
+            unit: UNIT,
+            population: POPULATION,
             step_seconds: 1,
             from: Timestamp(begin * 1000),
             to: Timestamp(end * 1000),

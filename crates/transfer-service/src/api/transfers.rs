@@ -16,7 +16,7 @@ use penstock_journal::{
 };
 use penstock_model::{
     JobId, LedgerEntry, LinkChange, LinkSample, ProblemCode, StorageId, Timestamp, TransferId,
-    WaitReason,
+    TransferState, WaitReason,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -287,8 +287,29 @@ pub(super) async fn show(
     object["waiting"] = json!(told.waiting);
     object["starts"] = json!(starts);
     object["copied"] = wire::copied(&told.row.state, &told.job);
+    object["stages"] = stages_of(&told.row.state);
     object["steps"] = steps.collect();
     Ok(Json(object).into_response())
+}
+
+/// Where the time of the attempt that succeeded went, in the order in which bytes meet the stages; `null` until the file has
+/// arrived.
+fn stages_of(state: &TransferState) -> Value {
+    match state {
+        TransferState::Finished { report, .. } | TransferState::Archiving { report, .. } => {
+            let stages = report.stages.named().into_iter();
+            stages
+                .map(|(stage, microseconds)| json!({"stage": stage, "microseconds": microseconds}))
+                .collect()
+        }
+        TransferState::NotUsed
+        | TransferState::Staging { .. }
+        | TransferState::Recalling { .. }
+        | TransferState::Submitted { .. }
+        | TransferState::Active { .. }
+        | TransferState::Failed { .. }
+        | TransferState::Canceled { .. } => Value::Null,
+    }
 }
 
 /// `GET /jobs/ID/files/N/log`.
