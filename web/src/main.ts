@@ -1,6 +1,7 @@
 // Asks the service each second while the page is visible, and shows the answer. One question at a time: a
 // slow service is asked less often, not more.
 
+import { enterByLink } from "./access-link.ts";
 import * as api from "./api.ts";
 import { NoAnswer } from "./api.ts";
 import { Chart, showLegend, type Band } from "./chart.ts";
@@ -195,6 +196,7 @@ function schedule(wait: number): void {
 }
 
 document.addEventListener("visibilitychange", () => {
+  if (entry === "view") return;
   if (document.hidden) {
     clearTimeout(timer);
     if (form.hidden) say("paused while this tab is hidden", "warn");
@@ -224,5 +226,9 @@ byId("forget").addEventListener("click", () => {
   askForToken(new NoAnswer("unauthorised", "no token was sent"));
 });
 
+const entry = await enterByLink();
 readAddress();
-void round();
+if (typeof entry === "object") {
+  askForToken(new NoAnswer("unauthorised", entry.refused));
+  setText(byId("token-why"), entry.refused);
+} else if (entry !== "view") void round();

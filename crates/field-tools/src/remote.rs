@@ -102,13 +102,6 @@ pub enum DirectoryOutcome {
     Before,
 }
 
-/// What servers answer to a request for a macaroon.
-#[derive(Deserialize)]
-struct MacaroonAnswer {
-    macaroon: String,
-    expires_in: Option<u64>,
-}
-
 impl Remote {
     /// Speaks to any storage element that there are credentials for.
     pub fn new(client: Client, credentials: Arc<dyn Credentials>) -> Remote {
@@ -405,37 +398,6 @@ impl Remote {
             checksums: told_checksums(url, &answer.headers)?,
             etag: strong_etag(&answer.headers),
         })
-    }
-
-    /// A macaroon for what stands at a URL and below it, for some activities, separated by commas. The server may cut
-    /// its time; what is left of it comes back.
-    pub async fn macaroon(
-        &self,
-        url: &Url,
-        activities: &str,
-        validity: Duration,
-    ) -> Result<(String, Duration), RemoteError> {
-        let mut request = self.request(Method::POST, url)?;
-        let media_type = HeaderValue::from_static("application/macaroon-request");
-        request.headers.insert(CONTENT_TYPE, media_type);
-        let wanted = serde_json::json!({
-            "caveats": [format!("activity:{activities}")],
-            "validity": format!("PT{}S", validity.as_secs()),
-        });
-        let body = wanted.to_string();
-        let answer = self.client.send_bytes(request, body.as_bytes()).await?;
-        let mut answer = self.expect_success(url, answer).await?;
-        let body = answer.read_all(ANSWER_BYTES_MAX).await?;
-        let made: Option<MacaroonAnswer> = serde_json::from_slice(&body).ok();
-        let made = made.ok_or_else(|| {
-            RemoteError::nonsense(
-                url,
-                "the response contains no macaroon; does this server issue them?".to_owned(),
-            )
-        })?;
-        // dCache does not tell how long it made it.
-        let seconds = made.expires_in.map_or(validity, Duration::from_secs);
-        Ok((made.macaroon, seconds))
     }
 
     fn request(&self, method: Method, url: &Url) -> Result<ClientRequest, RemoteError> {

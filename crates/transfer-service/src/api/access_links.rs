@@ -512,12 +512,12 @@ pub(super) fn audit_rows(links: &AccessLinks) -> Vec<(Timestamp, Value)> {
             });
             rows.push((at, row));
         };
-        entry(link.created, &link.user, "make_access_link");
+        entry(link.created, &link.user, "make access link");
         if let Some(at) = link.first_used {
-            entry(at, &link.user, "use_access_link");
+            entry(at, &link.user, "use access link");
         }
         if let LinkState::Revoked { at, by } = &link.state {
-            entry(*at, by, "revoke_access_link");
+            entry(*at, by, "revoke access link");
         }
     }
     rows
