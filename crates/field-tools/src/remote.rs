@@ -13,9 +13,7 @@ use crate::checksum_choice::ChecksumChoice;
 use crate::credentials::Credentials;
 use crate::remote_error::RemoteError;
 use crate::replaceable::Replaceable;
-use http::header::{
-    AUTHORIZATION, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
-};
+use http::header::{AUTHORIZATION, ETAG, IF_MATCH, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp};
@@ -26,9 +24,8 @@ use penstock_protocol::http1::client::{
 };
 use penstock_protocol::storage_id::StorageId;
 use penstock_protocol::webdav::{self, ETAG_BYTES_MAX};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Mutex;
 use url::Url;
 
