@@ -196,7 +196,7 @@ def shared(site, path):
     line = [str(site.binary), "share", f"{site.door}{path}", "--upload", *access]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip().partition("?")[2]
+    return f"authz={done.stdout.strip().rpartition('/s/')[2]}"
 
 
 def test_a_drop_box_only_takes_new_files(site):

@@ -80,7 +80,7 @@ def test_who_stays_gets_addresses_and_a_job_to_look_at(start):
     demo.shows("until Ctrl-C")
     demo.shows("ls --dir")
     lines = [line.strip() for line in demo.text().partition("until Ctrl-C")[2].splitlines()]
-    explain, top, listing = [line for line in lines if " --dir " in line]
+    explain, top, login, listing = [line for line in lines if " --dir " in line]
     addresses = {line.split()[0]: line.split()[1] for line in lines if line.startswith(("north ", "south ", "live "))}
     assert list(addresses) == ["north", "south", "live"]
 
@@ -96,10 +96,15 @@ def test_who_stays_gets_addresses_and_a_job_to_look_at(start):
     assert run(listing)
 
     # The link in a browser: the page, and its data for the token that stands behind the address.
-    page, _, token = addresses["live"].partition("#token=")
+    page, _, secret = addresses["live"].partition("#login=")
     root = next(demo.temporary.iterdir()) / "north"
     trusted = str(root / "ca" / "ca.pem")
     assert "<html" in requests.get(page, verify=trusted, timeout=30).text
+    service = page.removesuffix("/live/")
+    redeem = {"url": f"{service}/api/v1/access-links/redeem", "json": {"secret": secret}, "verify": trusted, "timeout": 30}
+    token = requests.post(**redeem).json()["token"]
+    assert requests.post(**redeem).status_code == 410
+    assert "/live/#login=" in run(login)
     seen = requests.get(f"{page}api/series", headers={"Authorization": f"Bearer {token}"}, verify=trusted, timeout=30)
     assert seen.status_code == 200, seen.text
 
@@ -116,7 +121,7 @@ def test_programs_are_told_what_runs_on_and_end_it_by_sigterm(start):
     demo = start("--stay", "--json")
     told = eventually("the report", lambda: demo.text().endswith("}\n") and json.loads(demo.text()), 90)
     stay = told["stay"]
-    assert stay["files"] == 7 and len(stay["commands"]) == 3 and is_open(stay["north"])
+    assert stay["files"] == 7 and len(stay["commands"]) == 4 and is_open(stay["north"])
     assert demo.end(signal.SIGTERM) == 0
     assert not is_open(stay["north"]) and not is_open(stay["south"])
 

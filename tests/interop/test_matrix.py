@@ -395,6 +395,9 @@ BODIES = {
     "POST /config/drain": {"hostname": HOST, "drain": False},
     "POST /api/v1/mutes": MUTE | {"why": "another test"},
     "DELETE /api/v1/mutes": None,
+    "POST /api/v1/access-links": {"kind": "login"},
+    "POST /api/v1/access-links/redeem": {"secret": "L" + "A" * 22},
+    "DELETE /api/v1/access-links/{id}": None,
     "POST /admin/force-start": [1],
     "POST /optimizer/current": {"active": 5},
 }
@@ -514,6 +517,8 @@ def door_requests(lab):
         "POST for a token": Request("POST", "/.oauth2/token", form, f"grant_type=client_credentials&scope=DOWNLOAD:{HOME}"),
         "DELETE /.penstock/trash": Request("DELETE", "/.penstock/trash?path=/nothing"),
         "POST for a file of the trash": Request("POST", "/.penstock/trash/fffffff"),
+        "DELETE a share of nobody": Request("DELETE", "/.penstock/shares/0123456789ab"),
+        "GET a share of nobody": Request("GET", "/s/S" + "A" * 22),
         "GET a stage request": Request("GET", lab.stand["stage"]),
         "GET a stage request of nobody": Request("GET", f"{TAPE}/stage/{MISSING_JOB}"),
         "DELETE a stage request": Request("DELETE", lab.stand["stage"]),
@@ -533,6 +538,7 @@ def door_requests(lab):
     for what, path in [("a file", f"{HOME}/file"), ("nothing", f"{HOME}/nothing")]:
         paths = {"paths": [path]}
         rows |= {
+            f"POST for a share of {what}": Request("POST", "/.penstock/shares", body={"path": path, "access": "read"}),
             f"POST to stage {what}": Request("POST", f"{TAPE}/stage", body={"files": [{"path": path}]}),
             f"POST to cancel {what} of a stage request": Request("POST", f"{lab.stand['stage']}/cancel", body=paths),
             f"POST to release {what} of a stage request": Request(
@@ -562,6 +568,9 @@ DOOR_OPERATIONS = {
     "delete /.penstock/uploads/{upload}": "DELETE an upload",
     "post /.oauth2/token": "POST for a token",
     "post /.penstock/trash/{file}": "POST for a file of the trash",
+    "post /.penstock/shares": "POST for a share of a file",
+    "delete /.penstock/shares/{id}": "DELETE a share of nobody",
+    "get /s/{secret}": "GET a share of nobody",
     "post /.penstock/tape/v1/stage": "POST to stage a file",
     "get /.penstock/tape/v1/stage/{id}": "GET a stage request",
     "delete /.penstock/tape/v1/stage/{id}": "DELETE a stage request",

@@ -259,13 +259,22 @@ class Life:
 
     def use_links(self):
         """Links that carry their authorisation, opened as browsers do, and used in jobs, where others see them."""
+        self.door.put("/drop/x/there", DATA)
         made = self.penstock("share", self.door.url("/in"), "--for", "1h").strip()
         drop = self.penstock("share", self.door.url("/drop/x"), "--upload", "--for", "1h").strip()
         # What the command prints is for who typed it.
         del self.heard[-2:]
         for number, link in enumerate((made, drop)):
-            self.scan.plant(f"macaroon {number}", link.rpartition("authz=")[2][-60:])
-        base, _, query = made.partition("?")
+            self.scan.plant(f"share link {number}", link.rpartition("/s/S")[2])
+        login = self.penstock("login-link").strip()
+        self.scan.plant("login link", login.rpartition("=L")[2])
+        del self.heard[-1:]
+        secret = login.rpartition("=")[2]
+        redeemed = requests.post(
+            f"{self.here.service}/api/v1/access-links/redeem", json={"secret": secret}, verify=str(self.here.certificates), timeout=60
+        )
+        self.scan.plant("session", redeemed.json()["token"][1:])
+        base, query = self.door.url("/in"), f"authz={made.rpartition('/s/')[2]}"
         page = requests.get(made, headers={"Accept": "text/html"}, verify=str(self.here.certificates), timeout=60)
         assert page.status_code == 200 and "a" in page.text
         got = requests.get(f"{base}/a?{query}", verify=str(self.here.certificates), timeout=60)

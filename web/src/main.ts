@@ -2,6 +2,7 @@
 // is shown asks the service, and only while the browser shows it; one question at a time, so that a slow service is asked
 // less often, not more.
 
+import { enterByLink } from "./access-link.ts";
 import { NoAnswer, overview } from "./api.ts";
 import { ConfigurationPage } from "./dashboard/configuration.ts";
 import { FindPage } from "./dashboard/find.ts";
@@ -149,6 +150,7 @@ function schedule(wait: number): void {
 }
 
 document.addEventListener("visibilitychange", () => {
+  if (entry === "view") return;
   if (document.hidden) {
     clearTimeout(timer);
     if (form.hidden) say("paused while this tab is hidden", "warn");
@@ -178,5 +180,9 @@ byId("forget").addEventListener("click", () => {
   askForToken(new NoAnswer("unauthorised", "no token was sent"));
 });
 
+const entry = await enterByLink();
 readAddress();
-open();
+if (typeof entry === "object") {
+  askForToken(new NoAnswer("unauthorised", entry.refused));
+  setText(byId("token-why"), entry.refused);
+} else if (entry !== "view") open();

@@ -1,4 +1,4 @@
-// The reader's token: from `#token=…` in the address (taken out of it at once, because addresses are copied,
+// The reader's token: from a login link, from `#token=…` in the address (taken out of it at once, because addresses are copied,
 // logged and shown) or typed in; kept for this tab only.
 
 const KEY = "penstock.token";

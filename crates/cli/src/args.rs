@@ -1,6 +1,7 @@
 //! What can be typed: the commands with their options, defaults and examples. What it means is decided
 //! elsewhere.
 
+mod access_links;
 mod ban;
 pub mod cloud;
 mod context;
@@ -23,9 +24,13 @@ mod tree;
 mod trust;
 mod what_if;
 
+pub use access_links::{
+    AccessLinkCommand, AccessLinkListArgs, AccessLinkRevokeArgs, LoginLinkArgs, ShareArgs,
+    ShareCommand, ShareListArgs, ShareMakeArgs, ShareRevokeArgs, ViewLinkArgs,
+};
 pub use ban::{BanCommand, BanListArgs, BanRemoveArgs, BanStorageArgs, BanUserArgs};
 pub use context::{CompletionArgs, ContextAddArgs, ContextCommand, ManArgs};
-pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, ShareArgs, UrlArgs, parse_url};
+pub use files::{ChecksumArgs, CopyArgs, LsArgs, MkdirArgs, RmArgs, UrlArgs, parse_url};
 pub use host::{HostArgs, HostCommand, HostCompareArgs, NamedRate};
 pub use incidents::{IncidentsArgs, IncidentsCommand};
 pub use jobs::{
@@ -291,11 +296,17 @@ pub enum Command {
     )]
     Cat(UrlArgs),
     /// Create a link with which others can view and download a file or directory for a limited time.
-    #[command(after_help = "Examples:\n  \
+    #[command(
+        args_conflicts_with_subcommands = true,
+        subcommand_negates_reqs = true,
+        after_help = "Examples:\n  \
         penstock share --dir cern https://127.0.0.2:8443/data/run42 --for 12h\n  \
-        penstock share --dir cern https://127.0.0.2:8443/inbox --upload   # a drop box\n\n\
-        Anybody who has the link can use it, with a browser or curl, until it expires. The site limits its lifetime \
-        (storage.macaroon_validity_max).")]
+        penstock share --dir cern https://127.0.0.2:8443/inbox --upload   # a drop box\n  \
+        penstock share list --dir cern\n  \
+        penstock share revoke --dir cern 5f0c1b2a3d4e\n\n\
+        Anybody who has the link can use it, with a browser or curl, until it expires or is revoked. The site limits its \
+        lifetime (storage.macaroon_validity_max)."
+    )]
     Share(ShareArgs),
     /// Bring files from tape to disk.
     #[command(
@@ -379,6 +390,24 @@ pub enum Command {
         penstock drain off --dir cern\n\nThe service stays drained across restarts."
     )]
     Drain(DrainArgs),
+    /// Create a link that opens the live page of a transfer service in a browser, signed in. It works once.
+    #[command(after_help = "Examples:\n  penstock login-link --dir cern\n  \
+        penstock login-link --dir cern --admin --for 24h\n\n\
+        Whoever opens the link first is signed in as you, until the session ends or is revoked with `penstock access-link \
+        revoke`. A session cannot submit jobs.")]
+    LoginLink(LoginLinkArgs),
+    /// Create a link that shows one job or transfer to anybody, without names of users and paths of files.
+    #[command(after_help = "Examples:\n  \
+        penstock view-link --dir cern 0190a8b4-1c2d-7000-8000-000000000001\n  \
+        penstock view-link --dir cern 4711 --for 7d")]
+    ViewLink(ViewLinkArgs),
+    /// List and revoke login links, sessions and view links. Shares of files: `penstock share list`.
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  penstock access-link list --dir cern\n  \
+        penstock access-link revoke --dir cern 5f0c1b2a3d4e"
+    )]
+    AccessLink(AccessLinkCommand),
     /// Show who changed which setting of a transfer service, and when.
     #[command(after_help = "Example:\n  penstock audit --dir cern --limit 100")]
     Audit(AuditArgs),

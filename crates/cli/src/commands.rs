@@ -1,6 +1,7 @@
 //! The commands of people: each reads what was typed, does it, and says what came of it.
 
 mod access;
+mod access_links;
 mod account;
 mod authz;
 mod backup;
@@ -96,6 +97,9 @@ pub fn run(
         }
         Command::Drain(args) => in_runtime(settings::drain(args, environment, output)),
         Command::ImportFts3(args) => in_runtime(import_fts3::run(args, environment, output)),
+        Command::LoginLink(args) => in_runtime(access_links::login(args, environment, output)),
+        Command::ViewLink(args) => in_runtime(access_links::view(args, environment, output)),
+        Command::AccessLink(command) => in_runtime(access_links::run(command, environment, output)),
         Command::Audit(args) => in_runtime(settings::audit(args, environment, output)),
         Command::Simulate(args) => simulate::run(&args, output),
         Command::WhatIf(args) => what_if::run(&args, output),

@@ -4,6 +4,7 @@
 //! command lines, terminals, environment variables or exit codes: those belong to the binary.
 #![forbid(unsafe_code)]
 
+pub mod access_links_api;
 pub mod bandwidth;
 pub mod bulk_copy;
 pub mod checksum_choice;

@@ -13,9 +13,7 @@ use crate::checksum_choice::ChecksumChoice;
 use crate::credentials::Credentials;
 use crate::remote_error::RemoteError;
 use crate::replaceable::Replaceable;
-use http::header::{
-    AUTHORIZATION, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
-};
+use http::header::{AUTHORIZATION, ETAG, IF_MATCH, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use penstock_model::url::redact;
 use penstock_model::{Bytes, Checksum, NamespacePath, Timestamp};
@@ -26,9 +24,8 @@ use penstock_protocol::http1::client::{
 };
 use penstock_protocol::storage_id::StorageId;
 use penstock_protocol::webdav::{self, ETAG_BYTES_MAX};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Mutex;
 use url::Url;
 
@@ -102,13 +99,6 @@ pub enum DirectoryOutcome {
     New,
     /// Something of that name was there: a directory or a file.
     Before,
-}
-
-/// What servers answer to a request for a macaroon.
-#[derive(Deserialize)]
-struct MacaroonAnswer {
-    macaroon: String,
-    expires_in: Option<u64>,
 }
 
 impl Remote {
@@ -416,37 +406,6 @@ impl Remote {
             checksums: told_checksums(url, &answer.headers)?,
             etag: strong_etag(&answer.headers),
         })
-    }
-
-    /// A macaroon for what stands at a URL and below it, for some activities, separated by commas. The server may cut
-    /// its time; what is left of it comes back.
-    pub async fn macaroon(
-        &self,
-        url: &Url,
-        activities: &str,
-        validity: Duration,
-    ) -> Result<(String, Duration), RemoteError> {
-        let mut request = self.request(Method::POST, url)?;
-        let media_type = HeaderValue::from_static("application/macaroon-request");
-        request.headers.insert(CONTENT_TYPE, media_type);
-        let wanted = serde_json::json!({
-            "caveats": [format!("activity:{activities}")],
-            "validity": format!("PT{}S", validity.as_secs()),
-        });
-        let body = wanted.to_string();
-        let answer = self.client.send_bytes(request, body.as_bytes()).await?;
-        let mut answer = self.expect_success(url, answer).await?;
-        let body = answer.read_all(ANSWER_BYTES_MAX).await?;
-        let made: Option<MacaroonAnswer> = serde_json::from_slice(&body).ok();
-        let made = made.ok_or_else(|| {
-            RemoteError::nonsense(
-                url,
-                "the response contains no macaroon; does this server issue them?".to_owned(),
-            )
-        })?;
-        // dCache does not tell how long it made it.
-        let seconds = made.expires_in.map_or(validity, Duration::from_secs);
-        Ok((made.macaroon, seconds))
     }
 
     fn request(&self, method: Method, url: &Url) -> Result<ClientRequest, RemoteError> {

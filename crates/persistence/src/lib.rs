@@ -1,6 +1,7 @@
 //! What survives a restart: model values in transactions. Never selects which work to do.
 #![deny(unsafe_code)]
 
+pub mod access_links;
 pub mod backup;
 pub mod cluster;
 pub mod delegations;

@@ -27,6 +27,8 @@ use std::time::Duration;
 pub struct StorageConfig {
     /// The namespace database, made when missing (`state/namespace.sqlite`).
     pub namespace: PathBuf,
+    /// The database of shared links, made when missing (`state/shares.sqlite`).
+    pub shares: PathBuf,
     /// Where file data goes. At least one.
     pub pools: Vec<PoolConfig>,
     /// Computed of every file as its bytes pass. Adler-32 is always among them.

@@ -124,6 +124,7 @@ pub(crate) mod tests {
         std::fs::create_dir_all(&certificates).expect("made");
         let config = StorageConfig {
             namespace: directory.join("namespace.sqlite"),
+            shares: directory.join("shares.sqlite"),
             pools: pools
                 .iter()
                 .map(|name| PoolConfig {

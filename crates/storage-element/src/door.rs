@@ -33,6 +33,7 @@ mod remote_removals;
 mod reserved;
 mod resumable;
 mod revoked_requests;
+mod share;
 mod slot;
 mod striped;
 mod tape;
@@ -55,6 +56,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use penstock_model::{NamespacePath, ProblemCode};
+use penstock_persistence::access_links::LinkEnd;
 use penstock_persistence::namespace::{Refusal, RequestOrigin};
 use penstock_protocol::deletion::{EMPTY_DIRECTORY, PENSTOCK_DELETE};
 use penstock_protocol::http1::Limits;
@@ -240,9 +242,11 @@ impl Door {
                         connection.close_after_answer();
                     }
                     client.begins();
+                    let (request, share_end) = share::resolved(self, request);
                     let began = Instant::now();
                     // Apart, so that a connection that waits takes no room for what answers one.
-                    let answer = Box::pin(self.answer(&mut connection, &client, &request));
+                    let answer =
+                        Box::pin(self.answer(&mut connection, &client, &request, share_end));
                     let answered = tokio::select! {
                         biased;
                         answered = answer => answered,
@@ -291,9 +295,14 @@ impl Door {
         connection: &mut Connection,
         client: &Client,
         request: &Request,
+        share_end: Option<LinkEnd>,
     ) -> io::Result<()> {
         let mut held = None;
-        let answer = match self.handle(connection, client, request).await {
+        let handled = match share_end {
+            Some(end) => Err(share::ended(end)),
+            None => self.handle(connection, client, request).await,
+        };
+        let answer = match handled {
             Ok(Reply::Sent(result)) => return result,
             Ok(Reply::Response(answer)) => answer,
             Ok(Reply::InTurn(answer, turn)) => {
@@ -415,7 +424,9 @@ impl Door {
         let upload = resumable::upload_of(&path);
         let trash = reserved::trash_place_of(&path);
         let tape = reserved::tape_place_of(&path);
+        let share = reserved::share_place_of(&path);
         if upload.is_none()
+            && share.is_none()
             && trash.is_none()
             && tape.is_none()
             && !(self.monitor.is_some() && health_endpoints::reserved_question(&path).is_some())
@@ -440,6 +451,9 @@ impl Door {
         }
         if let Some(place) = trash {
             return Box::pin(trash::answer(self, connection, call, place)).await;
+        }
+        if let Some(place) = share {
+            return Box::pin(share::answer(self, connection, call, place)).await;
         }
         if let Some(place) = tape {
             return Box::pin(tape::answer(self, connection, call, place)).await;

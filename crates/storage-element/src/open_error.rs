@@ -1,6 +1,7 @@
 //! Why a storage element cannot start.
 
 use penstock_model::PoolName;
+use penstock_persistence::access_links::AccessLinkError;
 use penstock_persistence::namespace::{ChangeError, NamespaceError};
 use penstock_protocol::tls::TlsError;
 use std::io;
@@ -14,6 +15,9 @@ pub enum OpenError {
     /// The namespace cannot be used.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
+    /// The shared links cannot be used.
+    #[error(transparent)]
+    Shares(#[from] AccessLinkError),
     /// Recovery could not be written down.
     #[error("recovery cannot be recorded: {0}")]
     Change(#[from] ChangeError),

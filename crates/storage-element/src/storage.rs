@@ -36,6 +36,7 @@ use parking_lot::{Mutex, RwLock};
 use penstock_clock::wall_clock;
 use penstock_decide::pool_selection::{PlacementRequest, PoolReason, PoolView, choose_pool};
 use penstock_model::{Bytes, ChecksumAlgorithm, NamespacePath, PoolName, PoolSamples, Timestamp};
+use penstock_persistence::access_links::AccessLinks;
 use penstock_persistence::namespace::{
     ArchiveWord, CausedChange, Change, ChangeError, ChangeReport, EntryId, Namespace, PoolUsage,
 };
@@ -70,6 +71,7 @@ pub struct Storage {
     directory_ids: DirectoryIdCache,
     pub(crate) claims: Arc<Claims>,
     pub(crate) locks: Locks,
+    pub(crate) shares: Arc<AccessLinks>,
     pub(crate) uploads: Arc<Uploads>,
     pub(crate) clock: Arc<BelievedClock>,
     pub(crate) live: Arc<LiveMovers>,
@@ -136,6 +138,7 @@ impl Storage {
             tracing::warn!(%path, "this name is reserved for the door; move the existing entry away, or remove it");
         }
         let locks = Locks::load(&namespace)?;
+        let shares = Arc::new(AccessLinks::open(&config.shares, clock.recorded())?);
         let reapers = Reapers::start(&namespace, &clock, &pools, config.limits.trash);
         let reapers = reapers.map_err(OpenError::Thread)?;
         upkeep.joined_by(reapers.handle());
@@ -184,6 +187,7 @@ impl Storage {
             directory_ids: DirectoryIdCache::default(),
             claims: Arc::default(),
             locks,
+            shares,
             uploads,
             clock,
             live: Arc::new(LiveMovers::counted_in(&metrics)),

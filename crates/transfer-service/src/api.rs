@@ -2,6 +2,7 @@
 //!
 //! Every request but the static page is authenticated, by a bearer token or a client certificate. Handlers translate; they do not decide.
 
+mod access_links;
 mod archive;
 mod autocomplete;
 mod ban;
@@ -49,6 +50,7 @@ use extract::Query;
 use penstock_decide::service_rights::{Operation, PrincipalRights};
 use penstock_journal::JournalError;
 use penstock_model::{Problem, ProblemCode, VoName};
+use penstock_persistence::access_links::AccessLinks;
 use penstock_protocol::identity::Method;
 use penstock_protocol::monitoring::Monitor;
 use penstock_protocol::problem::{self, PROBLEM_HEADER};
@@ -86,6 +88,8 @@ pub struct ApiConfig {
     pub monitor: Option<Arc<dyn Monitor>>,
     /// What mutes have held back.
     pub suppressed: SuppressedAlerts,
+    /// Login links, their sessions, and views.
+    pub access_links: Arc<AccessLinks>,
     /// This host's name, as shown in `submit_host` and `transfer_host`.
     pub host: String,
 }
@@ -188,6 +192,7 @@ pub fn router(service: Arc<Service>, config: ApiConfig) -> Router {
             "/delegation/{id}/credential",
             put(delegation::deliver).post(delegation::deliver),
         )
+        .merge(access_links::routes())
         .merge(config::routes())
         .merge(ftsmon::routes())
         .fallback(unknown_path)

@@ -12,9 +12,10 @@ export class Refusal extends Error {
   }
 }
 
-/** The authorisation that the page's link carries. */
+/** The authorisation that the page's link carries: `?authz=…`, or the secret of a share in `/s/…`. */
 export function linkAuthorisation(): string | null {
-  return new URLSearchParams(location.search).get("authz");
+  const shared = /^\/s\/(S[A-Za-z0-9_-]{22})(?:\/|$)/.exec(location.pathname);
+  return shared?.[1] ?? new URLSearchParams(location.search).get("authz");
 }
 
 /** `href` as this page must ask for it. */

@@ -50,26 +50,6 @@ pub struct UrlArgs {
     pub access: AccessArgs,
 }
 
-/// Options of `share`.
-#[derive(Debug, Args)]
-pub struct ShareArgs {
-    /// The file or directory to share; a directory with everything below it.
-    #[arg(value_parser = parse_url)]
-    pub url: Url,
-    /// How long the link is valid.
-    #[arg(long = "for", value_name = "SPAN", default_value = "12h")]
-    pub span: Span,
-    /// Let others list and upload new files, but not read or replace any.
-    #[arg(long)]
-    pub upload: bool,
-    /// Let others list names only.
-    #[arg(long, conflicts_with = "upload")]
-    pub list: bool,
-    /// Tokens and trust.
-    #[command(flatten)]
-    pub access: AccessArgs,
-}
-
 /// Options of `rm`.
 #[derive(Debug, Args)]
 pub struct RmArgs {

@@ -21,7 +21,15 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ),
     (
         "Jobs",
-        &["submit", "status", "list", "cancel", "find", "top"],
+        &[
+            "submit",
+            "status",
+            "list",
+            "cancel",
+            "find",
+            "top",
+            "view-link",
+        ],
     ),
     (
         "Settings",
@@ -35,6 +43,8 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "ban",
             "drain",
             "audit",
+            "login-link",
+            "access-link",
             "import-fts3",
         ],
     ),

@@ -8,14 +8,13 @@ mod stay;
 use crate::args::{AccessArgs, DemoArgs, ServiceArgs};
 use crate::commands::access::Access;
 use crate::commands::access::Purpose;
+use crate::commands::access_links::{LoginRequest, make_login_link};
 use crate::commands::files::open;
 use crate::commands::jobs::{Intent, connect_by, end_tokens, wait};
 use crate::commands::progress::{View, shown, watched};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use crate::site::directory::SiteDirectory;
-use crate::site::issuer::{Grant, SiteIssuer};
 use crate::stop_signals::StopSignals;
 use data::DemoData;
 use parking_lot::Mutex;
@@ -48,9 +47,9 @@ const FILES_PER_JOB: usize = 200;
 const PARALLEL: usize = 8;
 /// How often the service is asked for its overview.
 const POLL: Duration = Duration::from_millis(500);
-/// How long the token in the printed address of the live page is valid, and for those who stay.
-const LIVE_TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
-const STAY_TOKEN_LIFETIME: Duration = Duration::from_secs(12 * 3600);
+/// How long the printed login link can be opened, and the session lasts that it gives; and for those who stay.
+const LIVE_LIFETIME: Duration = Duration::from_secs(3600);
+const STAY_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// After a file has arrived its bytes are in a sample, and that in the record.
 const SAMPLED_WITHIN: Duration = Duration::from_millis(1_500);
 
@@ -67,29 +66,40 @@ struct DemoReport {
 
 /// The live page for somebody with a browser.
 pub struct Live {
-    /// Its address, with a token.
+    /// Its login link.
     pub link: String,
     lifetime: Duration,
 }
 
 impl Live {
-    fn of(site: &DemoSite, lifetime: Duration) -> Result<Live, CommandError> {
-        let token = SiteIssuer::of(&SiteDirectory::at(&site.directory)?)?.mint(&Grant {
-            subject: "demo".to_owned(),
-            scope: "storage.read:/".to_owned(),
-            audiences: vec![site.service.clone()],
-            groups: Vec::new(),
-            lifetime,
-        })?;
+    /// Asks the running site for a login link.
+    async fn of(
+        site: &DemoSite,
+        lifetime: Duration,
+        environment: &Environment,
+    ) -> Result<Live, CommandError> {
+        let service = ServiceArgs {
+            service: None,
+            access: AccessArgs {
+                dir: Some(site.directory.clone()),
+                ..AccessArgs::default()
+            },
+        };
+        let request = LoginRequest {
+            is_admin: true,
+            session: lifetime,
+            open_within: lifetime,
+        };
+        let made = make_login_link(&service, request, environment).await?;
         Ok(Live {
-            link: format!("{}/live/#token={token}", site.service),
+            link: made.link,
             lifetime,
         })
     }
 
     fn remark(&self) -> String {
         format!(
-            "valid for {}; browsers warn, because the CA is private",
+            "works once, within {}; browsers warn, because the CA is private",
             TimeSpan(self.lifetime)
         )
     }
@@ -134,10 +144,11 @@ async fn show(
     output: Output,
 ) -> Result<(), CommandError> {
     let lifetime = match args.stay {
-        true => STAY_TOKEN_LIFETIME,
-        false => LIVE_TOKEN_LIFETIME,
+        true => STAY_LIFETIME,
+        false => LIVE_LIFETIME,
     };
-    let live = Live::of(&sites.north, lifetime)?;
+    sites.start().await?;
+    let live = Live::of(&sites.north, lifetime, environment).await?;
     let (report, verification) = play(data, sites, &live, environment, output).await?;
     let mut demo = DemoReport {
         report,
@@ -155,12 +166,11 @@ async fn show(
 
 async fn play(
     data: &DemoData,
-    sites: &mut DemoSites,
+    sites: &DemoSites,
     live: &Live,
     environment: &Environment,
     output: Output,
 ) -> Result<(BandwidthReport, Verification), CommandError> {
-    sites.start().await?;
     for site in [&sites.north, &sites.south] {
         output.say(format_args!("  {:8} {}/", site.name, site.door));
     }

@@ -30,6 +30,7 @@ use penstock_model::text::one_line;
 use penstock_protocol::token::ADMIN_SCOPE;
 use serde::Serialize;
 use std::path::Path;
+use std::time::Duration;
 use url::Url;
 
 /// What users of a transfer service have, where it asks for nothing else.
@@ -63,13 +64,27 @@ pub fn connect_by(
     intent: Intent,
     environment: &Environment,
 ) -> Result<TransferService, CommandError> {
+    connect_lasting(access, args, intent, environment, None)
+}
+
+/// The same; a token that is made lives this long, where something else ends with it.
+pub fn connect_lasting(
+    access: &Access,
+    args: &ServiceArgs,
+    intent: Intent,
+    environment: &Environment,
+    lifetime: Option<Duration>,
+) -> Result<TransferService, CommandError> {
     let base = find_service(args, environment)?;
     let need = match &args.access.dir {
         Some(dir) if access.mints() => Some(need_of(dir, &base, intent)?),
         _ => None,
     };
     let needs = need.map(|need| (Server::of(&base), need));
-    let credentials = access.credentials(needs);
+    let credentials = match lifetime {
+        Some(lifetime) => access.lasting(needs, lifetime),
+        None => access.credentials(needs),
+    };
     Ok(TransferService::new(
         access.client.clone(),
         base,
@@ -131,7 +146,7 @@ fn own_name(config: &Config, url: &Url) -> Option<String> {
 }
 
 /// What was typed, then the site directory's own service, then the environment.
-fn find_service(args: &ServiceArgs, environment: &Environment) -> Result<Url, CommandError> {
+pub fn find_service(args: &ServiceArgs, environment: &Environment) -> Result<Url, CommandError> {
     if let Some(service) = &args.service {
         return Ok(service.clone());
     }

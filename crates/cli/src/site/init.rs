@@ -100,7 +100,7 @@ pub fn create(args: &InitArgs) -> Result<InitReport, CommandError> {
     let service = config.service_url().unwrap_or_default();
     Ok(InitReport {
         dir: site.root().display().to_string(),
-        next: next_steps(args, &site, &door, &service),
+        next: next_steps(args, &site, &door),
         door,
         service,
         admin_token_file: site.admin_token().display().to_string(),
@@ -419,7 +419,7 @@ fn meet(site: &SiteDirectory, peers: &[Peer]) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn next_steps(args: &InitArgs, site: &SiteDirectory, door: &str, service: &str) -> Vec<NextStep> {
+fn next_steps(args: &InitArgs, site: &SiteDirectory, door: &str) -> Vec<NextStep> {
     let dir = args.dir.display();
     let step = |purpose, command| NextStep { purpose, command };
     vec![
@@ -434,6 +434,10 @@ fn next_steps(args: &InitArgs, site: &SiteDirectory, door: &str, service: &str) 
         step(
             "store a file",
             format!("penstock copy --dir {dir} FILE {door}/data/FILE"),
+        ),
+        step(
+            "let others download it, by a link that ends",
+            format!("penstock share --dir {dir} {door}/data/FILE --for 12h"),
         ),
         step(
             "list files",
@@ -456,8 +460,8 @@ fn next_steps(args: &InitArgs, site: &SiteDirectory, door: &str, service: &str) 
             format!("penstock top --dir {dir}"),
         ),
         step(
-            "watch them in a browser: prints the address of the live page, with a token for an hour",
-            format!("echo \"{service}/live/#token=$(penstock token --dir {dir})\""),
+            "watch them in a browser: prints a link that signs it in once",
+            format!("penstock login-link --dir {dir} --admin"),
         ),
         step(
             "let gfal2, xrdcp, curl and the fts3 client trust the site",

@@ -71,6 +71,8 @@ pub enum ProblemCode {
     DirectoryTooLarge,
     PropertiesTooLarge,
     LocksExhausted,
+    AccessLinkEnded,
+    AccessLinksTooMany,
     UploadNotFound,
     UploadOffsetWrong,
     UploadSuperseded,

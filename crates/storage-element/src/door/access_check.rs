@@ -66,11 +66,17 @@ impl Door {
         let settings = self.storage.settings();
         let keys = settings.macaroons.as_ref().map(|config| &config.keys);
         let verifier = &self.storage.verifier;
+        let share = self.share_shown(credential).await?;
+        let is_by_share = share.is_some();
+        // What a share gives is a macaroon, which is believed as any other.
+        let macaroon = share.and_then(|opened| String::from_utf8(opened.grant).ok());
+        let credential = macaroon.as_deref().unwrap_or(credential);
         match believe_bearer(credential, keys, verifier, peer.ip(), wall_clock()).await {
             Ok(believed) => Ok(Caller {
                 caveats: believed.caveats,
                 attenuation: believed.attenuation,
                 macaroon: believed.macaroon,
+                is_by_share,
                 ..Caller::new(Some(believed.identity), peer)
             }),
             Err(BearerError::Token(why @ TokenError::KeysUnavailable { .. })) => {

@@ -102,6 +102,8 @@ pub(super) struct Caller {
     pub(super) attenuation: Attenuation,
     /// Which macaroon was shown, when it was one.
     pub(super) macaroon: Option<String>,
+    /// That macaroon is a share's, which stays at the server.
+    pub(super) is_by_share: bool,
     /// The request itself carries what says who it is; a macaroon may speak for the owner of a certificate.
     pub(super) has_bearer: bool,
     /// Why a certificate that was shown does not count.
@@ -122,6 +124,7 @@ impl Caller {
             caveats: Vec::new(),
             attenuation: Attenuation::default(),
             macaroon: None,
+            is_by_share: false,
             has_bearer: false,
             doubt: None,
             peer,

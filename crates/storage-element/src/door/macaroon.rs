@@ -71,9 +71,7 @@ pub(super) async fn post(
         caveats: &caveats,
         expires: wall_clock() + validity,
     };
-    let location = base_url(&call.request.headers)?;
-    let made = issue(&config.keys, &location, &grant)
-        .map_err(|why| Problem::bad_request(why.to_string()))?;
+    let made = issued(config, &authority(call.request)?, &grant)?;
     let (user, path, seconds) = (&identity.user, call.path, validity.as_secs());
     tracing::info!(%user, %path, seconds, "issued a macaroon");
     let document = match is_token_form {
@@ -83,6 +81,20 @@ pub(super) async fn post(
     // RFC 6749 §5.1: nobody on the way shall keep it.
     let answer = json_answer(&document).with(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(answer.into())
+}
+
+/// A macaroon of this grant, made at this site as the client calls it.
+pub(super) fn issued(
+    config: &MacaroonConfig,
+    location: &str,
+    grant: &Grant<'_>,
+) -> Result<String, Problem> {
+    issue(&config.keys, location, grant).map_err(|why| Problem::bad_request(why.to_string()))
+}
+
+/// This site as the client of a request calls it.
+pub(super) fn authority(request: &Request) -> Result<String, Problem> {
+    base_url(&request.headers)
 }
 
 /// What discovery answers when it is asked for; `None` when it is not, or when there is nothing to discover.
@@ -118,6 +130,13 @@ fn requester<'a>(door: &Door, call: &Call<'a>) -> Result<(&'a Identity, &'a [Cav
                 .to_owned(),
         ));
     };
+    if call.caller.is_by_share {
+        // It would outlive the share.
+        return Err(Problem::new(
+            ProblemCode::PermissionDenied,
+            "a shared link cannot be turned into a macaroon; pass the link itself on",
+        ));
+    }
     let is_form = call.request.path() == TOKEN_ENDPOINT;
     if !is_form && !holds_anything(door, call.caller, call.path) {
         return Err(Problem::new(

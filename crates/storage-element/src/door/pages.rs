@@ -160,7 +160,7 @@ fn frame<'a>(door: &'a Door, call: &Call<'a>, is_tls: bool) -> Frame<'a> {
     let other = path.child("other").unwrap_or_else(|_| path.clone());
     let renaming = PathOperation::Rename { to: other };
     let macaroons = is_tls && door.storage.settings().macaroons.is_some();
-    let shareable = macaroons && caller.identity().is_some();
+    let shareable = macaroons && caller.identity().is_some() && caller.macaroon().is_none();
     let may = |operation: &PathOperation| door.allows(caller, operation, &below);
     let words = [
         ("create", may(&PathOperation::Create)),

@@ -1,5 +1,5 @@
 //! What the door keeps below `/.penstock` for itself: the script and style of its pages, the description of its
-//! interface, uploads that can be resumed, and the trash. No entry of the namespace can stand there.
+//! interface, uploads that can be resumed, shares, and the trash. No entry of the namespace can stand there.
 
 pub(super) use crate::reserved_names::{is_hidden, rest_of};
 
@@ -32,6 +32,26 @@ pub(super) enum TrashPlace {
 /// What can be done with the trash, and with a file in it.
 pub(super) const OF_TRASH: &str = "OPTIONS, GET, HEAD, DELETE";
 pub(super) const OF_TRASHED_FILE: &str = "OPTIONS, POST";
+
+/// What a reserved path means among shares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ShareResource {
+    All,
+    One(String),
+}
+
+/// What can be done with shares, and with one of them.
+pub(super) const OF_SHARES: &str = "OPTIONS, GET, HEAD, POST";
+pub(super) const OF_SHARE: &str = "OPTIONS, DELETE";
+
+/// Whether a reserved path is of shares, and of which.
+pub(super) fn share_place_of(path: &NamespacePath) -> Option<ShareResource> {
+    match rest_of(path)? {
+        [shares] if shares == "shares" => Some(ShareResource::All),
+        [shares, id] if shares == "shares" => Some(ShareResource::One(id.clone())),
+        _ => None,
+    }
+}
 
 /// Whether a reserved path is in the trash, and where.
 pub(super) fn trash_place_of(path: &NamespacePath) -> Option<TrashPlace> {
@@ -161,6 +181,11 @@ pub(super) fn methods_of(encoded: &str) -> &'static str {
     match path.as_ref().and_then(trash_place_of) {
         Some(TrashPlace::Whole) => return OF_TRASH,
         Some(TrashPlace::File(_)) => return OF_TRASHED_FILE,
+        None => {}
+    }
+    match path.as_ref().and_then(share_place_of) {
+        Some(ShareResource::All) => return OF_SHARES,
+        Some(ShareResource::One(_)) => return OF_SHARE,
         None => {}
     }
     if let Some(place) = path.as_ref().and_then(tape_place_of) {
@@ -302,6 +327,8 @@ mod tests {
         check("/.penstock/uploads/1", "OPTIONS, HEAD, PATCH, DELETE");
         check("/.penstock/trash", "OPTIONS, GET, HEAD, DELETE");
         check("/.penstock/trash/1f", "OPTIONS, POST");
+        check("/.penstock/shares", "OPTIONS, GET, HEAD, POST");
+        check("/.penstock/shares/1f", "OPTIONS, DELETE");
         check("/.penstock/tape/v1/stage", "OPTIONS, POST");
         check("/.penstock/tape/v1/stage/1", "OPTIONS, GET, HEAD, DELETE");
         check("/.penstock/tape/v1/stage/1/cancel", "OPTIONS, POST");

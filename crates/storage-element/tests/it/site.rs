@@ -134,6 +134,7 @@ pub fn quick_limits() -> StorageLimits {
 pub fn configuration(directory: &Path, signer: &Signer) -> StorageConfig {
     StorageConfig {
         namespace: directory.join("state/namespace.sqlite"),
+        shares: directory.join("shares.sqlite"),
         pools: vec![PoolConfig {
             name: PoolName::new("p1"),
             directory: directory.join("pools/p1"),

@@ -1,5 +1,6 @@
 //! Who asks the interface: by a token, or by the certificate of the connection.
 
+use super::access_links::identity_of_session;
 use super::server::ShownCertificate;
 use super::{Api, ApiConfig, ApiError};
 use axum::extract::FromRequestParts;
@@ -108,6 +109,8 @@ pub(crate) struct Caller {
     pub(super) vo: VoName,
     /// Beyond the jobs of the own VO, which everybody sees and stops.
     pub(super) rights: PrincipalRights,
+    /// It is the session of a login link, behind which there is no credential that could be passed on.
+    is_session: bool,
 }
 
 impl Caller {
@@ -130,6 +133,15 @@ impl Caller {
     /// Whether all jobs are this caller's to see and to stop.
     pub(super) fn may_touch_everything(&self) -> bool {
         self.rights.cover_everything(Operation::Transfer)
+    }
+
+    /// For what needs the credential itself. Errors: 403 for a session.
+    pub(super) fn refuse_session(&self, what: &str) -> Result<(), ApiError> {
+        if !self.is_session {
+            return Ok(());
+        }
+        let text = format!("a session of a login link cannot {what}; use a token or a certificate");
+        Err(ApiError::new(ProblemCode::PermissionDenied, text))
     }
 
     /// For what concerns the whole service: links, storage elements, rights, the state of its hosts.
@@ -191,14 +203,26 @@ impl ApiConfig {
 impl Api {
     /// Who asks, if this interface answers them.
     pub(super) async fn caller(&self, credentials: &Credentials) -> Result<Caller, ApiError> {
-        let mut caller = self.config.caller(credentials).await?;
+        let caller = self.config.caller(credentials).await?;
+        Ok(self.with_granted_rights(caller))
+    }
+
+    /// The same of whoever has made an access link. Errors: they are banned, or may use the service no more.
+    pub(super) fn caller_of_link(&self, maker: Identity) -> Result<Caller, ApiError> {
+        let caller = self.config.of_link(maker)?;
+        self.config.refuse_banned(&caller.identity)?;
+        Ok(self.with_granted_rights(caller))
+    }
+
+    /// With what administrators have granted.
+    fn with_granted_rights(&self, mut caller: Caller) -> Caller {
         let (settings, asker) = (self.service.settings(), self.asker(&caller));
         for operation in [Operation::Transfer, Operation::Config] {
             if is_granted(&settings, &asker, operation) {
                 caller.rights.add(operation);
             }
         }
-        Ok(caller)
+        caller
     }
 }
 
@@ -260,7 +284,7 @@ impl ApiConfig {
         Ok(caller)
     }
 
-    fn refuse_banned(&self, identity: &Identity) -> Result<(), ApiError> {
+    pub(super) fn refuse_banned(&self, identity: &Identity) -> Result<(), ApiError> {
         if !self.banned.holds(identity) {
             return Ok(());
         }
@@ -289,7 +313,31 @@ impl ApiConfig {
 
     async fn by_token(&self, value: &HeaderValue) -> Result<Caller, ApiError> {
         let token = bearer(value)?;
+        if let Some(identity) = identity_of_session(&self.access_links, token).await? {
+            return self.of_link(identity);
+        }
         let identity = self.verified(token).await?;
+        let caller = self.of_token(identity)?;
+        Ok(Caller {
+            token: Some(token.to_owned()),
+            ..caller
+        })
+    }
+
+    /// Who has made an access link, with the rights that they have now and nothing to pass on. Errors: see [`Self::by_token`].
+    fn of_link(&self, maker: Identity) -> Result<Caller, ApiError> {
+        let caller = match maker.method {
+            Method::Token => self.of_token(maker)?,
+            Method::Certificate => self.by_certificate(maker)?,
+        };
+        Ok(Caller {
+            is_session: true,
+            ..caller
+        })
+    }
+
+    /// What the holder of a token that is believed may do here. Errors: nothing.
+    fn of_token(&self, identity: Identity) -> Result<Caller, ApiError> {
         let is_own = identity.method == Method::Token && identity.issuer == self.own_issuer;
         let is_admin = is_own && identity.has_scope(ADMIN_SCOPE);
         if is_own && is_only_for_monitors(&identity.scope) {
@@ -319,8 +367,9 @@ impl ApiConfig {
             vo: identity.vo_or_private(),
             user_id: identity.user_id(),
             identity,
-            token: Some(token.to_owned()),
+            token: None,
             rights,
+            is_session: false,
         })
     }
 
@@ -354,6 +403,7 @@ impl ApiConfig {
             identity,
             token: None,
             rights,
+            is_session: false,
         })
     }
 }

@@ -16,7 +16,7 @@ use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::extract::Query;
 use super::query::blocking;
-use super::{Api, ApiError, ApiResult, ban};
+use super::{Api, ApiError, ApiResult, access_links, ban};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -293,7 +293,8 @@ impl Api {
         let bans = bans
             .iter()
             .map(|change| (change.at, ban::audit_row(change)));
-        let mut rows: Vec<(Timestamp, Value)> = settings.chain(bans).collect();
+        let links = access_links::audit_rows(&self.config.access_links).into_iter();
+        let mut rows: Vec<(Timestamp, Value)> = settings.chain(bans).chain(links).collect();
         // Stable: of one millisecond, the order of each list stays.
         rows.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         Ok(rows.into_iter().take(limit).map(|(_, row)| row).collect())

@@ -235,6 +235,7 @@ fn own(caller: &Caller, id: &str) -> Result<CredentialId, ApiError> {
 }
 
 fn needs_certificate(caller: &Caller) -> Result<(), ApiError> {
+    caller.refuse_session("delegate credentials")?;
     match caller.identity.method {
         Method::Certificate => Ok(()),
         // FTS's words.

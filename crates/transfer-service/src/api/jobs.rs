@@ -62,6 +62,7 @@ pub(super) async fn submit(
     body: Body,
 ) -> ApiResult {
     let taken = api.take(&credentials, body, SUBMISSION_BYTES_MAX).await?;
+    taken.caller.refuse_session("submit jobs")?;
     let proxy = match taken.caller.token {
         Some(_) => None,
         None => Some(delegation::for_a_job(&api, &taken.caller).await?),

@@ -247,28 +247,7 @@ pub(super) async fn show(
     Path(id): Path<String>,
 ) -> ApiResult {
     let caller = api.caller(&credentials).await?;
-    let nothing = || {
-        let mut text = format!("No transfer with the number \"{id}\" has been found");
-        if let Some(until) = api.service.history_removed_until() {
-            let until = until.to_fts();
-            text += &format!("; some that ended before {until}Z are no longer kept");
-        }
-        ApiError::new(ProblemCode::TransferNotFound, text)
-    };
-    let number = wire::transfer_id(&id).ok_or_else(nothing)?;
-    let reader = api.service.reader().clone();
-    let read = move || {
-        let row = reader.transfer(number)?;
-        let job = match &row {
-            Some(row) => reader.job(row.job)?,
-            None => None,
-        };
-        Ok::<_, JournalError>(row.zip(job))
-    };
-    // Numbers are consecutive: another answer for those of other VOs would tell how much moves here.
-    let known = blocking(caller.credential(), read).await??;
-    let visible = known.filter(|(_, job)| caller.may_touch(job));
-    let (row, job) = visible.ok_or_else(nothing)?;
+    let (row, job) = one_transfer(&api, &caller, &id).await?;
     let starts = api.service.when_it_starts(row.id).await?;
     let told = told(&api, &caller, row, job).await?;
     let facts = told.facts();
@@ -310,6 +289,47 @@ fn stages_of(state: &TransferState) -> Value {
         | TransferState::Failed { .. }
         | TransferState::Canceled { .. } => Value::Null,
     }
+}
+
+/// One transfer with its job, if the caller may see it.
+pub(super) async fn one_transfer(
+    api: &Api,
+    caller: &Caller,
+    id: &str,
+) -> Result<(TransferRow, JobRow), ApiError> {
+    let nothing = || {
+        let mut text = format!("No transfer with the number \"{id}\" has been found");
+        if let Some(until) = api.service.history_removed_until() {
+            let until = until.to_fts();
+            text += &format!("; some that ended before {until}Z are no longer kept");
+        }
+        ApiError::new(ProblemCode::TransferNotFound, text)
+    };
+    let number = wire::transfer_id(id).ok_or_else(nothing)?;
+    let reader = api.service.reader().clone();
+    let read = move || {
+        let row = reader.transfer(number)?;
+        let job = match &row {
+            Some(row) => reader.job(row.job)?,
+            None => None,
+        };
+        Ok::<_, JournalError>(row.zip(job))
+    };
+    // Numbers are consecutive: another answer for those of other VOs would tell how much moves here.
+    let known = blocking(caller.credential(), read).await??;
+    let visible = known.filter(|(_, job)| caller.may_touch(job));
+    visible.ok_or_else(nothing)
+}
+
+/// What happened to a transfer, step by step.
+pub(super) async fn steps_of(
+    api: &Api,
+    caller: &Caller,
+    row: TransferRow,
+    job: JobRow,
+) -> Result<Vec<story::Step>, ApiError> {
+    let told = told(api, caller, row, job).await?;
+    Ok(story::tell(&told.facts()))
 }
 
 /// `GET /jobs/ID/files/N/log`.

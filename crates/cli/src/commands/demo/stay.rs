@@ -36,7 +36,7 @@ pub struct StayReport {
     /// Address of the site's door.
     north: String,
     south: String,
-    /// Address of the live page, with a token.
+    /// The login link of the live page.
     live: String,
     job: String,
     files: usize,
@@ -128,6 +128,7 @@ fn commands(sites: &DemoSites, job: &str) -> Result<Vec<String>, CommandError> {
     Ok(vec![
         format!("{program} explain --dir {dir} {job}"),
         format!("{program} top --dir {dir}"),
+        format!("{program} login-link --dir {dir} --admin"),
         format!("{program} ls --dir {dir} -l {}/demo/", sites.south.door),
     ])
 }

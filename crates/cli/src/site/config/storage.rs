@@ -22,6 +22,9 @@ pub struct Storage {
     /// The namespace: directories, files, sizes, checksums.
     #[serde(default = "Storage::default_namespace")]
     pub namespace: PathBuf,
+    /// Shared links. Not in a backup.
+    #[serde(default = "Storage::default_shares")]
+    pub shares: PathBuf,
     /// Prefixes that anybody may read without a token.
     #[serde(default)]
     pub anonymous_read: Vec<NamespacePath>,
@@ -31,7 +34,7 @@ pub struct Storage {
     /// Root keys of macaroons, one a line, the newest first. Without this file none are issued.
     #[serde(default = "Storage::default_macaroon_keys")]
     pub macaroon_keys: PathBuf,
-    /// How long a macaroon may live; requests for more are cut to it.
+    /// How long a macaroon or a share may live; requests for more are cut to it.
     #[serde(default = "Storage::default_macaroon_validity")]
     pub macaroon_validity_max: Span,
     /// How long an upload in several requests may rest before its bytes are removed.
@@ -84,6 +87,9 @@ pub struct Storage {
 impl Storage {
     fn default_namespace() -> PathBuf {
         "state/namespace.sqlite".into()
+    }
+    fn default_shares() -> PathBuf {
+        "state/shares.sqlite".into()
     }
     fn default_macaroon_keys() -> PathBuf {
         "keys/macaroon-root".into()

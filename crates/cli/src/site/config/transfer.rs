@@ -28,6 +28,9 @@ pub struct Transfer {
     /// What users have delegated: proxies with their keys, sealed. In PostgreSQL when the record is there.
     #[serde(default = "Transfer::default_delegations")]
     pub delegations: PathBuf,
+    /// Login links, their sessions and view links, which this node alone knows. Not in a backup.
+    #[serde(default = "Transfer::default_access_links")]
+    pub access_links: PathBuf,
     /// Keys that seal stored tokens and proxies, one a line, the newest first; made when absent.
     #[serde(default = "Transfer::default_credential_keys")]
     pub credential_keys: PathBuf,
@@ -124,6 +127,9 @@ impl Transfer {
     }
     fn default_delegations() -> PathBuf {
         "state/delegations.sqlite".into()
+    }
+    fn default_access_links() -> PathBuf {
+        "state/access-links.sqlite".into()
     }
     fn default_credential_keys() -> PathBuf {
         "keys/credential-encryption".into()

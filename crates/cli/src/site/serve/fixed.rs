@@ -127,6 +127,10 @@ const FIXED: &[(&str, Keep)] = &[
         Keep::Storage(|role, started| role.namespace = started.namespace.clone()),
     ),
     (
+        "storage.shares",
+        Keep::Storage(|role, started| role.shares = started.shares.clone()),
+    ),
+    (
         "storage.checksums",
         Keep::Storage(|role, started| role.checksums = started.checksums.clone()),
     ),
@@ -177,6 +181,10 @@ const FIXED: &[(&str, Keep)] = &[
     (
         "transfer.delegations",
         Keep::Transfer(|role, started| role.delegations = started.delegations.clone()),
+    ),
+    (
+        "transfer.access_links",
+        Keep::Transfer(|role, started| role.access_links = started.access_links.clone()),
     ),
     (
         "transfer.credential_keys",

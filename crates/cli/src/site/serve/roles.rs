@@ -233,6 +233,7 @@ pub fn storage_config(
 ) -> Result<StorageConfig, CommandError> {
     Ok(StorageConfig {
         namespace: site.resolve(&role.namespace),
+        shares: site.resolve(&role.shares),
         pools: role
             .pools
             .iter()
@@ -538,6 +539,7 @@ fn readable_by_gfal(
         site.resolve(&config.tls.key),
         site.resolve(&role.credential_keys),
         site.resolve(&role.delegations),
+        site.resolve(&role.access_links),
         site.config_file(),
         site.ca().join("ca.key"),
         site.admin_token(),

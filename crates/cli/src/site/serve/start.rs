@@ -13,8 +13,10 @@ use crate::site::config::{BackupPlan, Config, Transfer};
 use crate::site::directory::SiteDirectory;
 use crate::site::element_record::ElementRecord;
 use crate::site::store;
+use penstock_clock::wall_clock;
 use penstock_observe::host::databases::DatabaseKind;
 use penstock_observe::host::sampler::Sampler;
+use penstock_persistence::access_links::AccessLinks;
 use penstock_persistence::sealing::SealingKeys;
 use penstock_protocol::http1::client::{Client, ClientConfig};
 use penstock_protocol::http1::tally::RequestTally;
@@ -157,6 +159,9 @@ impl RunningRoles {
         let store = store::of(site, config, role, pass_file).await?;
         let (keys, peers) = sealing_keys(site, role, &store, stopping).await?;
         // What is wrong with it is known before anything starts.
+        let access_links = AccessLinks::open(&site.resolve(&role.access_links), wall_clock());
+        let access_links = access_links.map_err(|why| CommandError::Local(why.to_string()))?;
+        let access_links = Arc::new(access_links);
         let element = self.element_record(site, config);
         let alerting = Alerting::of(site, config, &self.client_tls, element);
         let alerting = alerting.map_err(CommandError::Usage)?;
@@ -188,7 +193,7 @@ impl RunningRoles {
         if let Some(plan) = role.backup.clone() {
             self.keep_backing_up(site, config, BackupPart::Transfer, plan, stopping);
         }
-        let api = self.api(site, config, role, &service, &verifier);
+        let api = self.api(site, config, role, &service, &verifier, &access_links);
         self.serve_api(config, api, listener, stopping);
         let engine = service.clone();
         self.tasks.spawn(async move {
@@ -231,6 +236,7 @@ impl RunningRoles {
         role: &Transfer,
         service: &Arc<Service>,
         verifier: &Verifier,
+        access_links: &Arc<AccessLinks>,
     ) -> TransferApi {
         let api_config = api::ApiConfig {
             verifier: verifier.clone(),
@@ -246,6 +252,7 @@ impl RunningRoles {
             token_clients: self.token_clients.clone(),
             monitor: Some(self.monitor.clone()),
             suppressed: self.suppressed.clone(),
+            access_links: Arc::clone(access_links),
             host: config.url_host(),
         };
         let mut router = api::router(service.clone(), api_config.clone())

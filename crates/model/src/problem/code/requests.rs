@@ -6,7 +6,7 @@ use super::{
 };
 use crate::problem::Layer;
 
-pub(super) const REQUESTS: [ProblemFacts; 67] = [
+pub(super) const REQUESTS: [ProblemFacts; 69] = [
     ProblemFacts {
         code: ProblemCode::CredentialsMissing,
         name: "credentials-missing",
@@ -510,6 +510,24 @@ pub(super) const REQUESTS: [ProblemFacts; 67] = [
         status: 507,
         meaning: "As many locks are held as may be.",
         remedy: "Release locks that are no longer needed.",
+    },
+    ProblemFacts {
+        code: ProblemCode::AccessLinkEnded,
+        name: "access-link-ended",
+        layer: Layer::Credential,
+        advice: CORRECT,
+        status: 410,
+        meaning: "The login link or shared link has expired, was revoked, or was used already.",
+        remedy: "Ask whoever made the link for a new one.",
+    },
+    ProblemFacts {
+        code: ProblemCode::AccessLinksTooMany,
+        name: "access-links-too-many",
+        layer: Layer::Request,
+        advice: CORRECT,
+        status: 429,
+        meaning: "The user, or the server, has as many access links as are allowed at once.",
+        remedy: "Revoke links that are not needed any more.",
     },
     ProblemFacts {
         code: ProblemCode::UploadNotFound,
