@@ -3,7 +3,6 @@
 use super::{AccessArgs, BulkArgs};
 use clap::Args;
 use penstock_model::ChecksumAlgorithm;
-use penstock_model::quantity::Span;
 use url::Url;
 
 /// Options of `copy`.

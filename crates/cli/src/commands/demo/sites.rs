@@ -42,8 +42,6 @@ pub struct DemoSite {
     pub directory: PathBuf,
     /// URL of its WebDAV door, without a path.
     pub door: String,
-    /// URL of its transfer service, without a path.
-    pub service: String,
     process: Option<Child>,
 }
 
@@ -122,7 +120,6 @@ impl DemoSite {
             name,
             directory,
             door: made.door,
-            service: made.service,
             process: None,
         })
     }

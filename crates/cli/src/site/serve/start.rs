@@ -193,7 +193,7 @@ impl RunningRoles {
         if let Some(plan) = role.backup.clone() {
             self.keep_backing_up(site, config, BackupPart::Transfer, plan, stopping);
         }
-        let api = self.api(site, config, role, &service, &verifier, &access_links);
+        let api = self.api((site, config), role, &service, (&verifier, &access_links));
         self.serve_api(config, api, listener, stopping);
         let engine = service.clone();
         self.tasks.spawn(async move {
@@ -231,12 +231,10 @@ impl RunningRoles {
     /// The interface of the transfer service, with what this process shows beside it.
     fn api(
         &mut self,
-        site: &SiteDirectory,
-        config: &Config,
+        (site, config): (&SiteDirectory, &Config),
         role: &Transfer,
         service: &Arc<Service>,
-        verifier: &Verifier,
-        access_links: &Arc<AccessLinks>,
+        (verifier, access_links): (&Verifier, &Arc<AccessLinks>),
     ) -> TransferApi {
         let api_config = api::ApiConfig {
             verifier: verifier.clone(),
