@@ -173,7 +173,7 @@ def test_the_first_failure_of_an_hsm_is_told(binary, tmp_path):
 
         [puts] = eventually("the failure is told", failures, WITHIN)
         assert (puts["operation"], puts["count"], puts["last"]["name"], puts["last"]["code"]) == ("put", 1, "/tape/f", 5)
-        assert puts["last"]["text"] == "cannot open tape device: [TAPE_SECRET]"
+        assert puts["last"]["text"] == "cannot open tape device: [TAPE_SECRET] second line"
         [waiting] = told(site, "tape", "status")["hsm"]["delayed"]
         assert (waiting["name"], waiting["tries"], waiting["code"]) == ("/tape/f", 1, 5)
         assert waiting["next_try"] > puts["last"]["at"] + 1_800_000

@@ -75,7 +75,8 @@ function spansOf(story: Story): Span[] {
   let [begin, name, kind] = [story.submitted, "queue", "queue"];
   let attempts = 0;
   const close = (at: number): void => {
-    if (at > begin) spans.push({ name, from: begin, to: at, kind });
+    // That it did not queue is worth a line; other stretches without a length are none.
+    if (at > begin || name === "queue") spans.push({ name, from: begin, to: at, kind });
   };
   for (const step of story.steps) {
     const isStart = step.kind === "attempted" && kind !== "attempt";

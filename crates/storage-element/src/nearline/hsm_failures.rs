@@ -48,7 +48,7 @@ pub(crate) struct HsmFailure {
     pub name: String,
     /// `None`: the program did not exit by itself.
     pub code: Option<i32>,
-    /// The first line of what it wrote to standard error.
+    /// What it wrote to standard error, in one line.
     pub text: String,
 }
 
@@ -91,11 +91,9 @@ impl HsmFailures {
         }
     }
 
-    /// The first line of some words, without values of the environment, and not longer than people read.
+    /// Some words in one line, without values of the environment, and not longer than people read.
     pub(super) fn shown(&self, text: &str) -> String {
-        let mut lines = text.lines().map(str::trim);
-        let line = lines.find(|line| !line.is_empty()).unwrap_or_default();
-        let mut line = line.to_owned();
+        let mut line = text.to_owned();
         for (name, value) in &self.secrets {
             if line.contains(value) {
                 line = line.replace(value, &format!("[{name}]"));
