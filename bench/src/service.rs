@@ -12,7 +12,7 @@ use crate::stub::Stub;
 use http::HeaderValue;
 use penstock_field_tools::credentials::OneToken;
 use penstock_field_tools::job_list::Entry;
-use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, TransferService};
+use penstock_field_tools::transfer_api::{JobTokens, SubmitOptions, TapeOptions, TransferService};
 use penstock_model::FileUrl;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -256,6 +256,7 @@ pub fn submit_options() -> SubmitOptions {
         priority: 3,
         activity: "default".to_owned(),
         label: None,
+        tape: TapeOptions::default(),
         tokens: JobTokens::default(),
     }
 }
