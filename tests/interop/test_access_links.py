@@ -75,6 +75,7 @@ def site(binary, tmp_path_factory):
 @pytest.fixture
 def links(site):
     links = Links(site)
+    links.run("rm", "-r", f"{site.door}/d")
     for link in [*links.made("access-link", "list"), *links.made("share", "list")]:
         kind = ["access-link"] if "kind" in link else ["share"]
         links.made(*kind, "revoke", link["id"])
@@ -103,6 +104,13 @@ def test_a_login_link_signs_in_once_and_survives_a_kill(links):
     links.site.start()
     assert links.api("GET", "/whoami", session).status_code == 200
     assert links.redeem(secret_of(made["link"])).status_code == 410
+
+
+def test_links_of_a_user_are_bounded(links):
+    token = links.site.token()
+    answers = [links.api("POST", "/api/v1/access-links", token, json={"kind": "login"}) for _ in range(101)]
+    assert [answer.status_code for answer in answers] == [201] * 100 + [429], answers[-1].text
+    assert "access-links-too-many" in answers[-1].text
 
 
 def test_a_session_has_the_rights_of_its_maker_and_nothing_to_pass_on(links):
@@ -201,6 +209,7 @@ def test_a_share_tells_its_end_and_is_refused_for_what_is_not_there(links):
     short = links.made("share", url, "--for", "1s")["link"]
     ended = eventually("it ends", lambda: (answer := links.get(short)).status_code == 410 and [answer])[0]
     assert "expired at 20" in ended.text and ended.text.count("UTC") == 1
+    assert links.anyone.get(short, headers={"Accept": "application/problem+json"}, timeout=30).json()["code"] == "access-link-ended"
 
 
 def test_a_revoked_share_ends_at_once_and_leaves_nothing_behind(links):

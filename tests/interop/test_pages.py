@@ -125,6 +125,7 @@ def test_links_of_the_command_line_work_with_plain_http(site, door):
     assert anyone.get(f"{link}/f.txt", timeout=30).content == b"shared"
     assert anyone.get(f"{site.door}/d/?{authorisation}", timeout=30).status_code == 403
     assert anyone.put(f"{link}/g", data=b"x", timeout=30).status_code == 403
+    site.command("mkdir", f"{site.door}/d/box")
     box = site.command("share", f"{site.door}/d/box", "--upload").strip()
     assert anyone.put(f"{box}/g", data=b"x", timeout=30).status_code == 201
     assert anyone.get(f"{box}/g", timeout=30).status_code == 403

@@ -1,5 +1,5 @@
 //! What can be typed: the commands with their options, defaults and examples. What it means is decided
-//! elsewhere.
+//! elsewhere. Long because each command is listed here.
 
 mod access_links;
 mod ban;

@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use penstock_model::Timestamp;
 use rows::{Rows, Table};
 use secret::SealedGrant;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -29,6 +30,30 @@ const LINKS_MAX: usize = 20_000;
 const ENDED_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// The last use is written again when it is this much later.
 const USE_RESOLUTION: Duration = Duration::from_secs(60);
+
+/// How long a link is to be valid, as clients say it: whole seconds, 1 to 4,294,967,295.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkSeconds(u32);
+
+impl From<LinkSeconds> for Duration {
+    fn from(LinkSeconds(seconds): LinkSeconds) -> Duration {
+        Duration::from_secs(seconds.into())
+    }
+}
+
+impl<'de> Deserialize<'de> for LinkSeconds {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<LinkSeconds, D::Error> {
+        // In JSON `60.0` is the whole number 60.
+        let seconds = f64::deserialize(from)?;
+        let is_whole = seconds.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&seconds);
+        match is_whole {
+            true => Ok(LinkSeconds(seconds as u32)),
+            false => Err(D::Error::custom(
+                "seconds must be a whole number from 1 to 4294967295",
+            )),
+        }
+    }
+}
 
 /// What a link is for. A secret of one kind is unknown as one of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

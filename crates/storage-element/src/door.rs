@@ -189,7 +189,7 @@ impl Drop for CountedConnection {
 }
 
 impl Door {
-    /// Serves one connection to its end.
+    /// Serves one connection to its end. Long because each way in which it ends is told here.
     async fn connection(&self, connection: NewConnection) {
         let Some(connection) = connection.handshake().await else {
             return;
@@ -396,6 +396,7 @@ impl Door {
         answer
     }
 
+    /// Long because what is refused before the method counts stands here in its order.
     async fn handle(
         &self,
         connection: &mut Connection,

@@ -20,6 +20,7 @@ mod ftsmon;
 mod health_endpoints;
 pub mod host;
 mod jobs;
+mod link_grant;
 mod optimizer;
 mod query;
 mod server;

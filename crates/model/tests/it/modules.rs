@@ -82,7 +82,7 @@ const STORAGE_ELEMENT: [&str; 47] = [
 
 /// The same inside the door of the storage element: what requests and answers are, who asks and whether they may, the way
 /// to a write, and then the methods.
-const DOOR: [&str; 43] = [
+const DOOR: [&str; 44] = [
     "answer",
     "remote_removals",
     "archive_word",
@@ -121,6 +121,7 @@ const DOOR: [&str; 43] = [
     "properties",
     "trash",
     "macaroon",
+    "share",
     "cross_site_request",
     "health_endpoints",
     "fallback_door",
@@ -190,7 +191,7 @@ const CLI_SITE: [&str; 23] = [
     "init",
     "check",
 ];
-const CLI_COMMANDS: [&str; 32] = [
+const CLI_COMMANDS: [&str; 34] = [
     "progress",
     "batch_result",
     "access",
@@ -198,9 +199,11 @@ const CLI_COMMANDS: [&str; 32] = [
     "files",
     "mv",
     "space",
-    "share",
     "copy",
     "jobs",
+    "access_links",
+    "share",
+    "stage",
     "top",
     "settings",
     "import_fts3",

@@ -17,8 +17,8 @@ use penstock_clock::wall_clock;
 use penstock_decide::authorization::PathOperation;
 use penstock_model::{NamespacePath, ProblemCode, Timestamp};
 use penstock_persistence::access_links::{
-    AccessLink, AccessLinkError, AccessLinkId, AccessLinkKind, LinkEnd, LinkSecret, NewAccessLink,
-    OpenedLink,
+    AccessLink, AccessLinkError, AccessLinkId, AccessLinkKind, LinkEnd, LinkSeconds, LinkSecret,
+    NewAccessLink, OpenedLink,
 };
 use penstock_protocol::http1::server::{Connection, Request};
 use penstock_protocol::identity::Identity;
@@ -71,7 +71,7 @@ struct ShareForm {
     path: String,
     access: ShareAccess,
     /// As long as the site allows when absent.
-    lifetime_seconds: Option<u64>,
+    lifetime_seconds: Option<LinkSeconds>,
 }
 
 /// The request as the share in its URL means it. The secret goes into the query, so that no log, ledger or message has it: those
@@ -239,17 +239,12 @@ async fn make(door: &Door, call: &Call<'_>, owner: &str, body: &[u8]) -> Result<
     })?;
     let path = NamespacePath::parse(&form.path)
         .map_err(|why| Problem::bad_request(format!("'{}' is not a path: {why}", form.path)))?;
-    if form.lifetime_seconds == Some(0) {
-        return Err(Problem::bad_request(
-            "a share must be valid for at least one second",
-        ));
-    }
     let identity = known(call.caller)?;
     check_shareable(door, call.caller, &path, form.access)?;
     let now = wall_clock();
     let asked = form
         .lifetime_seconds
-        .map_or(config.validity_max, Duration::from_secs);
+        .map_or(config.validity_max, Duration::from);
     let left = identity.expires.since(now);
     let lifetime = asked.min(config.validity_max).min(left);
     let caveats = [Caveat::Path(path.clone()), form.access.caveat()];

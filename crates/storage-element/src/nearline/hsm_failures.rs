@@ -1,7 +1,6 @@
 //! Failures of an HSM's commands, as administrators are told them from the first one on: in the log, and in the status of the
 //! tape system. What becomes of the files is decided by the queue; whether the HSM as a whole is at fault as well.
 
-use super::hsm_program::HsmFailureCause;
 use penstock_model::text::one_line;
 use penstock_model::{NamespacePath, Timestamp};
 use penstock_persistence::namespace::EntryId;
@@ -19,6 +18,15 @@ const DELAYED_TOLD_MAX: usize = 20;
 const SECRET_BYTES_MIN: usize = 8;
 /// Of these everybody knows the values.
 const PLAIN_VARIABLES: [&str; 5] = ["PATH", "HOME", "LANG", "TZ", "LC_ALL"];
+
+/// What a command has failed with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HsmFailureCause {
+    pub kind: HsmKind,
+    /// `None`: the program did not exit by itself.
+    pub code: Option<i32>,
+    pub text: String,
+}
 
 /// What is told of an HSM that is driven by commands.
 #[derive(Debug, Clone, Serialize)]

@@ -1,7 +1,8 @@
-//! Files are put on tape and brought back by the commands of an HSM, which its queue orders.
+//! Files are put on tape and brought back by the commands of an HSM, which its queue orders. Long because each input and effect of
+//! the queue has its arm.
 
 use super::driver_task::{LocalError, RecallEnd, TapeGet, TapeOutcome, TapePut};
-use super::hsm_failures::{HsmFailures, next_try};
+use super::hsm_failures::{HsmFailureCause, HsmFailures, next_try};
 use super::tape_libraries::COPY_SCHEME;
 use super::tape_system::{TapeSystem, TaskOf};
 use super::wording::{
@@ -53,15 +54,6 @@ pub(super) enum CommandWork {
 }
 
 type Task = TaskOf<HsmProgram>;
-
-/// What a command has failed with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HsmFailureCause {
-    pub kind: HsmKind,
-    /// `None`: the program did not exit by itself.
-    pub code: Option<i32>,
-    pub text: String,
-}
 
 /// An HSM that is driven by commands.
 pub(super) struct HsmProgram {

@@ -10,6 +10,7 @@ mod view;
 use super::body::BYTES_MAX;
 use super::caller::{Caller, Credentials};
 use super::extract::{Path, Query};
+use super::link_grant::LinkGrant;
 use super::query::blocking;
 use super::{Api, ApiError, ApiResult};
 use axum::body::{Body, to_bytes};
@@ -19,13 +20,12 @@ use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use penstock_clock::wall_clock;
-use penstock_model::{CredentialId, JobId, ProblemCode, Timestamp, TransferId, UserName, VoName};
+use penstock_model::{JobId, ProblemCode, Timestamp, TransferId};
 use penstock_persistence::access_links::{
-    AccessLink, AccessLinkError, AccessLinkId, AccessLinkKind, AccessLinks, LinkEnd, LinkSecret,
-    LinkState, NewAccessLink, OpenedLink,
+    AccessLink, AccessLinkError, AccessLinkId, AccessLinkKind, AccessLinks, LinkEnd, LinkSeconds,
+    LinkSecret, LinkState, NewAccessLink,
 };
-use penstock_protocol::identity::{Identity, Method};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
@@ -51,134 +51,6 @@ pub(super) fn routes() -> Router<Api> {
         .route("/api/v1/access-links/redeem", post(redeem))
         .route("/api/v1/access-links/view", get(view::show))
         .route("/api/v1/access-links/{id}", delete(revoke))
-}
-
-/// Who a link speaks for, as it is kept with the link.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct LinkGrant {
-    method: Method,
-    user: UserName,
-    issuer: String,
-    vo: Option<VoName>,
-    fqans: Vec<String>,
-    groups: Vec<String>,
-    /// When the credential ends with which the link was made.
-    expires: Timestamp,
-    delegation: CredentialId,
-    scope: String,
-    /// Of a login link: how long its session lasts.
-    #[serde(default)]
-    session_seconds: u64,
-}
-
-impl LinkGrant {
-    fn of(identity: &Identity, session: Duration) -> LinkGrant {
-        LinkGrant {
-            method: identity.method,
-            user: identity.user.clone(),
-            issuer: identity.issuer.clone(),
-            vo: identity.vo.clone(),
-            fqans: identity.fqans.clone(),
-            groups: identity.groups.clone(),
-            expires: identity.expires,
-            delegation: identity.delegation.clone(),
-            scope: identity.scope.clone(),
-            session_seconds: session.as_secs(),
-        }
-    }
-
-    fn read(opened: &OpenedLink) -> Result<LinkGrant, ApiError> {
-        serde_json::from_slice(&opened.grant).map_err(|error| {
-            tracing::error!(id = %opened.link.id, %error, "what an access link gives cannot be read");
-            ApiError::new(ProblemCode::InternalError, "the link cannot be read; ask for a new one")
-        })
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("all keys are text")
-    }
-
-    /// The maker, until the link ends. It holds no rights on files.
-    fn identity(self, expires: Timestamp) -> Identity {
-        Identity {
-            method: self.method,
-            user: self.user,
-            issuer: self.issuer,
-            vo: self.vo,
-            fqans: self.fqans,
-            groups: self.groups,
-            capabilities: Vec::new(),
-            expires,
-            delegation: self.delegation,
-            scope: self.scope,
-        }
-    }
-}
-
-/// Who a session is of; `None`: the token is none of a session.
-pub(super) async fn identity_of_session(
-    links: &Arc<AccessLinks>,
-    token: &str,
-) -> Result<Option<Identity>, ApiError> {
-    let Some(secret) = LinkSecret::parse(AccessLinkKind::Session, token) else {
-        return Ok(None);
-    };
-    let opened = links
-        .find(AccessLinkKind::Session, &secret, wall_clock())
-        .map_err(|end| {
-            tracing::info!(%end, "refused a session");
-            of_bearer(end).told()
-        })?;
-    note_use(links, &opened.link).await;
-    let expires = opened.link.expires;
-    Ok(Some(LinkGrant::read(&opened)?.identity(expires)))
-}
-
-/// Writes that a link is used, where that is due; a disk that fails keeps nobody from reading.
-async fn note_use(links: &Arc<AccessLinks>, link: &AccessLink) {
-    let now = wall_clock();
-    if !links.is_use_due(link, now) {
-        return;
-    }
-    let (links, id) = (Arc::clone(links), link.id.clone());
-    let noted = tokio::task::spawn_blocking(move || links.note_use(&id, now)).await;
-    let (id, kind, user) = (&link.id, link.kind.name(), &link.user);
-    match noted {
-        Ok(Ok(true)) => {
-            tracing::info!(%id, kind, %user, "an access link is used for the first time")
-        }
-        Ok(Ok(false)) => {}
-        Ok(Err(error)) => tracing::warn!(%id, %error, "the use of an access link is not recorded"),
-        Err(error) => tracing::error!(%id, %error, "recording the use of an access link failed"),
-    }
-}
-
-/// A session or view that gives nothing (any more).
-fn of_bearer(end: LinkEnd) -> ApiError {
-    let code = match end {
-        LinkEnd::Unknown => ProblemCode::TokenInvalid,
-        LinkEnd::Expired(_) | LinkEnd::Used(_) | LinkEnd::Revoked(_) => ProblemCode::TokenExpired,
-    };
-    ApiError::new(code, end.to_string())
-}
-
-impl From<AccessLinkError> for ApiError {
-    fn from(error: AccessLinkError) -> ApiError {
-        match error {
-            AccessLinkError::Ended(end) => of_bearer(end),
-            AccessLinkError::TooManyOfOwner | AccessLinkError::TooMany => {
-                ApiError::new(ProblemCode::AccessLinksTooMany, error.to_string())
-            }
-            AccessLinkError::Sqlite { .. }
-            | AccessLinkError::TooNew { .. }
-            | AccessLinkError::OpenSsl(_) => {
-                tracing::error!(%error, "the access links cannot be changed");
-                let text =
-                    "the link cannot be stored now; try again, or ask the site's administrators";
-                ApiError::new(ProblemCode::JournalFailed, text)
-            }
-        }
-    }
 }
 
 /// What a link opens.
@@ -218,9 +90,9 @@ struct LinkForm {
     /// Of a view link: `job/ID` or `transfer/NUMBER`.
     opens: Option<String>,
     /// How long the link is valid.
-    lifetime_seconds: Option<u64>,
+    lifetime_seconds: Option<LinkSeconds>,
     /// Of a login link: how long its session lasts.
-    session_seconds: Option<u64>,
+    session_seconds: Option<LinkSeconds>,
 }
 
 /// The kinds that can be asked for.
@@ -231,7 +103,7 @@ enum FormKind {
     View,
 }
 
-/// `POST /api/v1/access-links`.
+/// `POST /api/v1/access-links`. Long because each kind of link has its bounds here.
 async fn make(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let taken = api.take(&credentials, body, BYTES_MAX).await?;
     let caller = taken.caller;
@@ -243,19 +115,14 @@ async fn make(State(api): State<Api>, credentials: Credentials, body: Body) -> A
     })?;
     let (asked, max) = match form.kind {
         FormKind::Login => (
-            form.lifetime_seconds
-                .map_or(LOGIN_LIFETIME, Duration::from_secs),
+            form.lifetime_seconds.map_or(LOGIN_LIFETIME, Duration::from),
             LOGIN_LIFETIME_MAX,
         ),
         FormKind::View => (
-            form.lifetime_seconds
-                .map_or(VIEW_LIFETIME, Duration::from_secs),
+            form.lifetime_seconds.map_or(VIEW_LIFETIME, Duration::from),
             VIEW_LIFETIME_MAX,
         ),
     };
-    if asked.is_zero() || form.session_seconds == Some(0) {
-        return Err(malformed("a link must be valid for at least one second"));
-    }
     let now = wall_clock();
     let lifetime = asked.min(max);
     let (kind, target, session) = match form.kind {
@@ -267,7 +134,7 @@ async fn make(State(api): State<Api>, credentials: Credentials, body: Body) -> A
             }
             let session = form
                 .session_seconds
-                .map_or(SESSION_LIFETIME, Duration::from_secs);
+                .map_or(SESSION_LIFETIME, Duration::from);
             let left = caller.identity.expires.since(now);
             (
                 AccessLinkKind::Login,

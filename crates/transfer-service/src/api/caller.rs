@@ -1,6 +1,6 @@
 //! Who asks the interface: by a token, or by the certificate of the connection.
 
-use super::access_links::identity_of_session;
+use super::link_grant::identity_of_session;
 use super::server::ShownCertificate;
 use super::{Api, ApiConfig, ApiError};
 use axum::extract::FromRequestParts;

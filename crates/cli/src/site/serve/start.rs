@@ -129,6 +129,7 @@ impl RunningRoles {
         tokio::spawn(backups.keep_backing_up(stopping.clone()));
     }
 
+    /// Starts the transfer service. Long because what it needs is opened in one order.
     pub(super) async fn start_transfer(
         &mut self,
         site: &SiteDirectory,

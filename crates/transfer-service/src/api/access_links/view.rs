@@ -1,8 +1,9 @@
 //! `GET /api/v1/access-links/view`: what a view link shows. The document is made of values that are named here one by one, and
 //! of sentences from which names and paths were taken out; what a job says of itself (metadata, label, activity) is left out.
 
+use super::super::link_grant::{LinkGrant, note_use, of_bearer};
 use super::redaction::Redaction;
-use super::{LinkGrant, Target, note_use, of_bearer, rfc3339};
+use super::{Target, rfc3339};
 use crate::api::caller::Caller;
 use crate::api::query::blocking;
 use crate::api::{Api, ApiError, ApiResult, jobs, transfers, wire};
