@@ -160,7 +160,9 @@ def test_the_monitors_questions_need_the_right_of_the_same_question_elsewhere(gr
 
 
 # Who may use each route of the port. A route that is not here fails the test: say whom it answers.
-ANYBODY = {"/", "/api-docs/schema/submit", "/fts3/ftsmon", "/fts3/ftsmon/"}
+ANYBODY = {
+    "/api/v1/access-links/redeem",
+"/", "/api-docs/schema/submit", "/fts3/ftsmon", "/fts3/ftsmon/"}
 MONITORS = {"/metrics", "/health", "/health/live", "/health/ready", "/api/v1/health"}
 ADMINISTRATORS = {
     *("/config/links", "/config/links/{name}", "/config/se", "/config/authorize", "/config/global", "/config/audit"),
@@ -184,7 +186,7 @@ MEMBERS = {
     *("/fts3/ftsmon/overview/activities", "/fts3/ftsmon/jobs", "/fts3/ftsmon/jobs/{id}"),
     *("/fts3/ftsmon/jobs/{id}/files", "/fts3/ftsmon/transfers", "/fts3/ftsmon/linkinfo", "/fts3/ftsmon/stats"),
     *("/fts3/ftsmon/stats/vo", "/fts3/ftsmon/errors", "/fts3/ftsmon/errors/list", "/fts3/ftsmon/unique/{what}"),
-    "/fts3/ftsmon/version",
+    *("/fts3/ftsmon/version", "/api/v1/access-links", "/api/v1/access-links/view", "/api/v1/access-links/{id}"),
 }
 
 

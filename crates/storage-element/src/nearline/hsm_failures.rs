@@ -101,7 +101,9 @@ impl HsmFailures {
 
     /// Some words in one line, without values of the environment, and not longer than people read.
     pub(super) fn shown(&self, text: &str) -> String {
-        let mut line = text.to_owned();
+        let mut lines = text.lines().map(str::trim);
+        let line = lines.find(|line| !line.is_empty()).unwrap_or_default();
+        let mut line = line.to_owned();
         for (name, value) in &self.secrets {
             if line.contains(value) {
                 line = line.replace(value, &format!("[{name}]"));

@@ -222,8 +222,8 @@ async fn a_shared_link_shows_what_is_below_its_path_and_nothing_else() {
         "{html}"
     );
     assert!(
-        html.contains("data-can=\"share\""),
-        "may be handed on, not changed: {html}"
+        html.contains("data-can=\"\""),
+        "neither changed nor handed on by a link of its own: {html}"
     );
     let file = anonymous(&site, &format!("/d/sub/f?authz={authz}")).await;
     assert_eq!(file.body, b"shared");
@@ -245,7 +245,7 @@ async fn a_drop_box_takes_new_files_and_gives_none() {
     let authz = link(&site, "/box", "UPLOAD,LIST").await;
     let page = anonymous(&site, &format!("/box/?authz={authz}")).await;
     assert!(
-        page.text().contains("data-can=\"create share\""),
+        page.text().contains("data-can=\"create\""),
         "{}",
         page.text()
     );

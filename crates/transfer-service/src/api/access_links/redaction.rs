@@ -70,7 +70,8 @@ fn without_paths(sentence: &str) -> String {
         }
         // `2/3 files`, `MB/s`: a slash within a word is no path; one that begins a word, or a path in a URL, is.
         let is_within_word = before.ends_with(|c: char| c.is_alphanumeric()) && !is_url(before);
-        match is_within_word && !after[1..].contains('/') {
+        let word = after[1..].split_whitespace().next().unwrap_or_default();
+        match is_within_word && !word.contains('/') {
             true => {
                 out.push('/');
                 rest = &after[1..];
