@@ -160,9 +160,7 @@ def test_the_monitors_questions_need_the_right_of_the_same_question_elsewhere(gr
 
 
 # Who may use each route of the port. A route that is not here fails the test: say whom it answers.
-ANYBODY = {
-    "/api/v1/access-links/redeem",
-"/", "/api-docs/schema/submit", "/fts3/ftsmon", "/fts3/ftsmon/"}
+ANYBODY = {"/", "/api-docs/schema/submit", "/fts3/ftsmon", "/fts3/ftsmon/", "/api/v1/access-links/redeem"}
 MONITORS = {"/metrics", "/health", "/health/live", "/health/ready", "/api/v1/health"}
 ADMINISTRATORS = {
     *("/config/links", "/config/links/{name}", "/config/se", "/config/authorize", "/config/global", "/config/audit"),

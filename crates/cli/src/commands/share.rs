@@ -1,7 +1,9 @@
 //! `penstock share`: a short link to one path of a storage element, which keeps what the link allows; `share list` and `share
 //! revoke` manage such links.
 
-use crate::args::{ShareArgs, ShareCommand, ShareListArgs, ShareMakeArgs, ShareRevokeArgs};
+use crate::args::{
+    DoorArgs, ShareArgs, ShareCommand, ShareListArgs, ShareMakeArgs, ShareRevokeArgs,
+};
 use crate::commands::access::{Access, AdministratorsDoor, Need, Purpose, Server, audiences_of};
 use crate::commands::access_links::listing::{in_utc, table};
 use crate::commands::access_links::{revocation_error, revocation_line};
@@ -137,17 +139,21 @@ fn link(door: &Url, path: &str) -> String {
     format!("{}{path}", door.as_str().trim_end_matches('/'))
 }
 
+fn shares_api(door: &DoorArgs, environment: &Environment) -> Result<SharesApi, CommandError> {
+    let AdministratorsDoor {
+        client,
+        door,
+        credentials,
+    } = AdministratorsDoor::of(door, environment, "shares")?;
+    Ok(SharesApi::new(client, door, credentials))
+}
+
 async fn list(
     args: &ShareListArgs,
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let AdministratorsDoor {
-        client,
-        door,
-        credentials,
-    } = AdministratorsDoor::of(&args.door, environment, "shares")?;
-    let shares = SharesApi::new(client, door, credentials);
+    let shares = shares_api(&args.door, environment)?;
     let found = shares.list(args.path.as_ref(), args.all).await?;
     output.show(&found, || table(&found, "no shares"));
     Ok(())
@@ -158,12 +164,7 @@ async fn revoke(
     environment: &Environment,
     output: Output,
 ) -> Result<(), CommandError> {
-    let AdministratorsDoor {
-        client,
-        door,
-        credentials,
-    } = AdministratorsDoor::of(&args.door, environment, "shares")?;
-    let shares = SharesApi::new(client, door, credentials);
+    let shares = shares_api(&args.door, environment)?;
     let mut revoked = BatchResult::new();
     for id in &args.ids {
         let outcome = shares.revoke(id).await;

@@ -218,9 +218,9 @@ impl Sending<'_> {
     async fn give_up(&self) {
         let known = self.upload.lock().await.clone();
         self.forget().await;
-        if let Some(upload) = known
-            && let Err(why) = self.context.remote.delete(&upload).await
-        {
+        let Some(upload) = known else { return };
+        // The request before may not have ended yet.
+        if let Err(why) = with_retries(|| self.context.remote.delete(&upload)).await {
             tracing::debug!(%why, "an upload was not given up");
         }
     }

@@ -68,10 +68,7 @@ fn without_paths(sentence: &str) -> String {
             }
             continue;
         }
-        // `2/3 files`, `MB/s`: a slash within a word is no path; one that begins a word, or a path in a URL, is.
-        let is_within_word = before.ends_with(|c: char| c.is_alphanumeric()) && !is_url(before);
-        let word = after[1..].split_whitespace().next().unwrap_or_default();
-        match is_within_word && !word.contains('/') {
+        match is_ratio(before, &after[1..]) {
             true => {
                 out.push('/');
                 rest = &after[1..];
@@ -83,10 +80,15 @@ fn without_paths(sentence: &str) -> String {
     out
 }
 
-/// Whether the last word is the beginning of a URL.
-fn is_url(before: &str) -> bool {
+/// `2/3 files`, `MB/s`, `I/O`: numbers on both sides of the slash, or one letter behind it. All else may be a name.
+fn is_ratio(before: &str, after: &str) -> bool {
     let word = before.rsplit(ends_a_path).next().unwrap_or(before);
-    word.contains(':')
+    let end = after.find(ends_a_path).unwrap_or(after.len());
+    let divisor = after[..end].trim_end_matches(['.', ':', '?', '!']);
+    let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    let is_letter = divisor.len() == 1 && divisor.chars().all(|c| c.is_ascii_alphabetic());
+    let is_unit = !word.is_empty() && word.chars().all(char::is_alphanumeric) && is_letter;
+    is_unit || (is_number(word) && is_number(divisor))
 }
 
 fn past_path<'a>(text: &'a str, out: &mut String) -> &'a str {
@@ -133,6 +135,10 @@ mod tests {
             "/… may not read (/…)",
         );
         check("2/3 files at 5 MB/s", "2/3 files at 5 MB/s");
+        check("at 5 MB/s. I/O error 5/16", "at 5 MB/s. I/O error 5/16");
+        check("run42/secret.root of me", "run42/… of me");
+        check("run42/ab is missing", "run42/… is missing");
+        check("https://h/1", "https://h/…");
         check("https://user:secret@h/p?authz=x", "https://h/…");
         check("https://h?authz=x y", "https://h/… y");
         check("GET / failed", "GET / failed");
