@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from interop.clients import Door, Service, content
 from interop.fault_server import refused
-from interop.site import Site
+from interop.site import Site, read_database
+from interop.test_files_on_tape import STAGING, TapeLibraries, all_are, with_tape
 from interop.waiting import eventually
 
 from .conftest import LIBFAKETIME
@@ -24,6 +25,9 @@ MINUTES_AHEAD, DAYS_AHEAD = "+10m", "+120d"
 # Long enough for a first look at what may go, which comes seconds after a start; and for the next.
 AT_START_SECONDS, AT_WORK_SECONDS = 10, 40
 RECOVER_SECONDS = 60
+
+
+PINNED, LATE, TRASHED = "/tape/pinned", "/tape/late", "/tape/trashed"
 
 
 class Clock:
@@ -195,5 +199,52 @@ def test_a_copy_that_runs_on_is_waited_for_after_a_start_with_a_clock_ahead(bina
         faulty.files[path] = DATA
         service.wait_finished(job)
         assert faulty.files[path] == DATA and not faulty.requests("DELETE", path)
+    finally:
+        site.kill()
+
+
+def test_a_clock_that_leaps_ends_no_pin_and_gives_up_no_copy_on_tape(binary, tmp_path):
+    """Neither while the service runs, nor at a start: a tape that is out of use counts as lost after 60 days."""
+    clock = Clock(tmp_path / "clock")
+    site = Site(binary, tmp_path / "site", "site", HOST)
+    site.prefix = clock.prefix
+    tapes = TapeLibraries(site)
+    tapes.settings["replace_copies_after"] = "60d"
+    with_tape(site, tapes)
+    # What is put now is archived when the clock has leapt.
+    config = site.directory / "penstock.toml"
+    config.write_text(config.read_text().replace('collect_time = "0s"', 'collect_time = "6s"'))
+
+    def rows(query, *values):
+        return read_database(site.directory / "state/namespace.sqlite", query, values)
+
+    def is_on_disk(path):
+        [(pool,)] = rows("SELECT pool FROM entry WHERE name = ?", path.rpartition("/")[2])
+        return pool is not None
+
+    site.start()
+    try:
+        door = Door(site, site.token(STAGING))
+        for path in (PINNED, TRASHED):
+            door.put(path, content(path, 30_000))
+        eventually("both are on tape only", lambda: all_are(door, [PINNED, TRASHED], "TAPE"), RECOVER_SECONDS)
+        wanted = {"files": [{"path": path, "diskLifetime": "P7D"} for path in (PINNED, TRASHED)]}
+        assert door.ask("POST", "/.penstock/tape/v1/stage", json=wanted).status_code == 201
+        eventually("both are pinned on disk", lambda: all_are(door, [PINNED, TRASHED], "DISK_AND_TAPE"), RECOVER_SECONDS)
+        door.put(LATE, content(LATE, 30_000))
+        clock.show(DAYS_AHEAD)
+        eventually("the later file has left the disk", lambda: not is_on_disk(LATE), RECOVER_SECONDS)
+        assert is_on_disk(PINNED), "a pin of a week ended with the clock"
+        clock.show("+0")
+        for tape in {tape["name"] for tape in tapes.status()["libraries"]["tapes"] if tape["live"]["files"]}:
+            site.command("tape", "disable", tape)
+        assert door.ask("DELETE", TRASHED).status_code == 204
+        copies = rows("SELECT count(*) FROM tape_copy")
+        site.kill()
+        clock.show(DAYS_AHEAD)
+        site.start()
+        fault_lasts(AT_START_SECONDS)
+        assert rows("SELECT count(*) FROM tape_copy") == copies, "a copy of a removed file was given up"
+        assert is_on_disk(PINNED)
     finally:
         site.kill()

@@ -2,6 +2,7 @@
 attacked.
 """
 
+import base64
 import json
 import subprocess
 
@@ -52,11 +53,11 @@ class Links:
     def get(self, url, **options):
         return self.anyone.get(url, timeout=30, **options)
 
-    def failed_job(self):
-        """A job of a file that is not there."""
-        source, destination = f"{self.site.door}/in/{NAME}", f"{self.site.door}/out/{NAME}"
+    def failed_job(self, place="out"):
+        """A job of a file that is not there, or cannot be written."""
+        source, destination = f"{self.site.door}/in/{NAME}", f"{self.site.door}/{place}/{NAME}"
         subprocess.run(
-            [str(self.site.binary), "submit", "--dir", str(self.site.directory), "--wait", source, destination],
+            [str(self.site.binary), "submit", "--dir", str(self.site.directory), "--wait", "--retries", "0", source, destination],
             capture_output=True, timeout=90,
         )
         code, listed = self.run("list", "--state", "FAILED")
@@ -113,8 +114,28 @@ def test_links_of_a_user_are_bounded(links):
     assert "access-links-too-many" in answers[-1].text
 
 
+def test_no_user_pushes_the_changes_of_others_out_of_the_audit(links):
+    ban = {"user_dn": "mallory"}
+    assert links.api("POST", "/ban/dn", links.site.admin_token(), json=ban).status_code == 200
+    try:
+        token = links.site.token(subject="victor")
+        for _ in range(60):
+            made = links.api("POST", "/api/v1/access-links", token, json={"kind": "login"})
+            assert made.status_code == 201, made.text
+            links.api("DELETE", f"/api/v1/access-links/{made.json()['id']}", token)
+        rows = links.api("GET", "/config/audit", links.site.admin_token()).json()
+        actions = [row["action"] for row in rows]
+        assert len(rows) <= 100 and actions.count("make access link") <= 50 and any("ban" in action for action in actions)
+        assert [row["datetime"] for row in rows] == sorted((row["datetime"] for row in rows), reverse=True)
+    finally:
+        links.api("DELETE", "/ban/dn", links.site.admin_token(), params=ban)
+
+
 def test_a_session_has_the_rights_of_its_maker_and_nothing_to_pass_on(links):
     user, admin = links.session()["token"], links.session("--admin")["token"]
+    # A right would stay when the session has ended.
+    granted = links.api("POST", "/config/authorize", admin, json={"dn": "mallory", "operation": "config"})
+    assert granted.status_code == 403 and "session" in granted.text
     assert links.api("GET", "/config/audit", user).status_code == 403
     assert links.api("GET", "/config/audit", admin).status_code == 200
     for session in (user, admin):
@@ -168,6 +189,33 @@ def test_a_view_link_shows_one_job_without_names_and_opens_nothing_else(links):
     ended = links.api("GET", "/api/v1/access-links/view", view)
     assert ended.status_code == 401 and "revoked" in ended.text
     assert links.run("view-link", "00000000-0000-0000-0000-000000000000")[0] == 4
+
+
+def test_a_view_link_tells_no_directory_activity_or_words_of_operators(links):
+    door = Door(links.site)
+    door.put(f"/in/{NAME}", b"data")
+    door.put("/out/Project%20Oppenheimer%20B", b"a file, so nothing can be below it")
+    job = links.failed_job("out/Project%20Oppenheimer%20B")
+    told = links.api("GET", "/api/v1/access-links/view", secret_of(links.made("view-link", job)["link"]))
+    assert told.status_code == 200 and "Oppenheimer" not in told.text, told.text
+    storage, admin = links.site.storage_id, links.site.admin_token()
+    ban = {"storage": storage, "status": "WAIT", "message": "broken by Bob Miller, run Manhattan"}
+    files = [{"sources": [f"{links.site.door}/in/a"], "destinations": [f"{links.site.door}/out/a"], "activity": "Analysis-42"}]
+    links.site.command("drain", "on")
+    try:
+        submitted = links.api("POST", "/jobs", links.site.token(), json={"files": files})
+        assert submitted.status_code == 200, submitted.text
+        job = submitted.json()["job_id"]
+        assert links.api("POST", "/ban/se", admin, json=ban).status_code == 200
+        links.site.command("drain", "off")
+        [row] = links.api("GET", f"/jobs/{job}/files", links.site.token()).json()
+        for what in (job, row["file_id"]):
+            told = links.api("GET", "/api/v1/access-links/view", secret_of(links.made("view-link", what)["link"]))
+            assert told.status_code == 200 and "has been banned" in told.text, told.text
+            for hidden in ("Bob Miller", "Manhattan", "Analysis-42"):
+                assert hidden not in told.text, told.text
+    finally:
+        assert links.api("DELETE", "/ban/se", admin, params={"storage": storage}).status_code in (200, 204)
 
 
 def test_a_share_is_short_and_gives_a_path_and_what_is_below(links):
@@ -279,3 +327,28 @@ def test_a_job_cannot_have_a_shared_link_and_no_secret_is_kept_or_logged(links):
             for secret in secrets:
                 assert secret[1:-1].encode() not in content, path
     assert looked_at > 100_000, looked_at
+
+
+def signed_with(token):
+    head = token.split(".")[0]
+    return json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))["kid"]
+
+
+def test_what_was_made_with_a_token_ends_with_the_key_that_signed_it(links):
+    """As the documents tell administrators to do it when a key was stolen."""
+    session, view = links.session("--admin")["token"], secret_of(links.made("view-link", links.failed_job())["link"])
+    login = secret_of(links.made("login-link", "--admin")["link"])
+    assert links.api("GET", "/config/audit", session).status_code == 200
+    ring = links.site.directory / "keys/token-signing.json"
+    old = {key["kid"] for key in json.loads(ring.read_text())["keys"]}
+    links.site.command("key", "rotate", "token", "--now")
+    eventually("the new key signs", lambda: signed_with(links.site.token()) not in old, 20)
+    keys = json.loads(ring.read_text())
+    keys["keys"] = [key for key in keys["keys"] if key["kid"] not in old]
+    new = ring.with_suffix(".new")
+    new.write_text(json.dumps(keys))
+    new.rename(ring)
+    eventually("the session has ended", lambda: links.api("GET", "/config/audit", session).status_code == 401, 20)
+    assert links.api("GET", "/api/v1/access-links/view", view).status_code == 401
+    assert links.redeem(login).status_code == 401
+    assert links.session()["token"], "a new link opens"

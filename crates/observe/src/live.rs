@@ -31,6 +31,8 @@ use tokio::sync::Semaphore;
 pub struct Admission {
     /// How much of the data.
     pub visibility: Visibility,
+    /// Whether bans and settings are shown with who made them and why, as in the audit.
+    pub sees_audit: bool,
     /// The turn of this user, of whom few requests are worked on at once. It is dropped when the work has ended.
     pub turn: Box<dyn Send>,
 }
@@ -272,12 +274,12 @@ async fn marks(
     Query(query): Query<CurveQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Marks>, LiveError> {
-    let Admission { visibility, turn } = (state.shared.authorize)(&headers)
+    let admission = (state.shared.authorize)(&headers)
         .await
         .map_err(LiveError::Unauthorized)?;
-    let disclosure = match visibility {
-        Visibility::Everything => MarkDisclosure::Everything,
-        Visibility::Vo(_) => MarkDisclosure::Counts,
+    let (turn, disclosure) = match admission.sees_audit {
+        true => (admission.turn, MarkDisclosure::Everything),
+        false => (admission.turn, MarkDisclosure::Counts),
     };
     let now = wall_clock();
     let question = query.question();
@@ -316,7 +318,9 @@ async fn report(
     Query(query): Query<WindowQuery>,
     headers: HeaderMap,
 ) -> Result<Json<Arc<WindowReport>>, LiveError> {
-    let Admission { visibility, turn } = (state.shared.authorize)(&headers)
+    let Admission {
+        visibility, turn, ..
+    } = (state.shared.authorize)(&headers)
         .await
         .map_err(LiveError::Unauthorized)?;
     let seconds = query.seconds();
@@ -567,6 +571,7 @@ mod tests {
             Box::pin(async move {
                 Ok(Admission {
                     visibility: Visibility::Everything,
+                    sees_audit: true,
                     turn: Box::new(own.await),
                 })
             })

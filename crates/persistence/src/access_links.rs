@@ -24,6 +24,8 @@ use thiserror::Error;
 
 /// Links of one owner that are valid at once.
 const VALID_PER_OWNER_MAX: usize = 100;
+/// Links of one owner, with those that have ended: what others did must stay in the audit.
+const KEPT_PER_OWNER_MAX: usize = 1_000;
 /// Links of all owners, with those that have ended.
 const LINKS_MAX: usize = 20_000;
 /// How long a link that has ended is kept, so that whoever opens it is told what became of it: a week.
@@ -235,6 +237,10 @@ pub enum AccessLinkError {
     OpenSsl(#[from] openssl::error::ErrorStack),
     #[error("you have {VALID_PER_OWNER_MAX} valid links here already; revoke some first")]
     TooManyOfOwner,
+    #[error(
+        "you have made {KEPT_PER_OWNER_MAX} links here lately; one that has ended counts for a week, so try again later"
+    )]
+    TooManyKeptOfOwner,
     #[error("this server keeps {LINKS_MAX} links already; revoke some, or wait until some expire")]
     TooMany,
     #[error(transparent)]
@@ -290,6 +296,9 @@ impl AccessLinks {
             let rows = self.rows.lock();
             if rows.valid_of(&new.owner, now) >= VALID_PER_OWNER_MAX {
                 return Err(AccessLinkError::TooManyOfOwner);
+            }
+            if rows.of(&new.owner) >= KEPT_PER_OWNER_MAX {
+                return Err(AccessLinkError::TooManyKeptOfOwner);
             }
             if rows.len() >= LINKS_MAX {
                 return Err(AccessLinkError::TooMany);

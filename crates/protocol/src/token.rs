@@ -22,7 +22,7 @@ pub use ring::{KeyRing, KeyState, RingError, RingKey, SIGNS_AFTER, SIGNS_SOON};
 pub use scope::{InvalidScope, capabilities};
 pub use signer::{Signer, SignerError};
 pub use thumbprint::{key_fingerprints, thumbprint};
-pub use verifier::{IssuerVos, TokenOrigin, TrustedIssuer, Verifier};
+pub use verifier::{IssuerVos, TokenOrigin, TrustedIssuer, Verifier, key_id};
 
 use crate::identity::NameSource;
 use openssl::sha::sha256;

@@ -73,6 +73,12 @@ impl Rows {
         }
     }
 
+    /// How many links of an owner are kept.
+    pub(super) fn of(&self, owner: &str) -> usize {
+        let links = self.by_digest.values();
+        links.filter(|(link, _)| link.owner == owner).count()
+    }
+
     /// How many links of an owner are valid.
     pub(super) fn valid_of(&self, owner: &str, now: Timestamp) -> usize {
         let links = self.by_digest.values().map(|(link, _)| link);

@@ -286,20 +286,33 @@ impl Verifier {
         now: Timestamp,
     ) -> Result<&'a str, TokenError> {
         let issuer = text_claim(&unverified.claims, "iss")?;
+        let key = self.key(trust, issuer, &unverified.kid, now).await?;
+        check_signature(unverified, &key)?;
+        Ok(issuer)
+    }
+
+    /// Whether tokens that this key of this issuer has signed would be believed. Errors: why not.
+    pub async fn trusts(&self, issuer: &str, kid: &str, now: Timestamp) -> Result<(), TokenError> {
+        let trust = self.trust();
+        self.key(&trust, issuer, kid, now).await.map(drop)
+    }
+
+    async fn key(
+        &self,
+        trust: &Trust,
+        issuer: &str,
+        kid: &str,
+        now: Timestamp,
+    ) -> Result<Arc<VerifyingKey>, TokenError> {
         // The trust list comes before any fetch: a stranger's token must not make us open connections.
         let keys = trust
             .keys
             .get(issuer)
             .ok_or_else(|| TokenError::Issuer(shown(issuer)))?;
-        let key = match self.local_key(issuer, &unverified.kid) {
-            Some(found) => found?,
-            None => {
-                keys.find(&unverified.kid, now, self.inner.documents.as_ref())
-                    .await?
-            }
-        };
-        check_signature(unverified, &key)?;
-        Ok(issuer)
+        match self.local_key(issuer, kid) {
+            Some(found) => found,
+            None => keys.find(kid, now, self.inner.documents.as_ref()).await,
+        }
     }
 
     /// `None`: this issuer is not local. `Some(Err)`: it is, and has no such key.
@@ -325,6 +338,11 @@ impl Verifier {
         // Entries are inserted whole, so a panic elsewhere leaves nothing half-written.
         self.inner.remembered.lock()
     }
+}
+
+/// Which key has signed a token (RFC 7515 §4.1.4), as the token says. `None`: it is no token.
+pub fn key_id(token: &str) -> Option<String> {
+    take_apart(token).ok().map(|parts| parts.kid)
 }
 
 /// RFC 7515 §3.1: three parts of base64url, the first two JSON objects.

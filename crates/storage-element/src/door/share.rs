@@ -389,7 +389,9 @@ async fn changed<T: Send + 'static>(
     let done = done.map_err(|why| Problem::new(ProblemCode::InternalError, why.to_string()))?;
     done.map_err(|why| match why {
         AccessLinkError::Ended(end) => ended(end),
-        AccessLinkError::TooManyOfOwner | AccessLinkError::TooMany => {
+        AccessLinkError::TooManyOfOwner
+        | AccessLinkError::TooManyKeptOfOwner
+        | AccessLinkError::TooMany => {
             Problem::new(ProblemCode::AccessLinksTooMany, why.to_string())
         }
         AccessLinkError::Sqlite { .. }

@@ -54,11 +54,10 @@ impl<S: TapeSystem> Driver<S> {
             return;
         };
         if let Some(pool) = found.pool {
-            let at = self.now();
             let evict = NearlineChange::Evict {
                 file,
                 pool: pool.clone(),
-                at,
+                at: self.believed(),
             };
             match self.change(evict).await {
                 // Before that is done nobody can have it brought to this pool.
@@ -73,7 +72,7 @@ impl<S: TapeSystem> Driver<S> {
         let (mut freed, mut files, mut after) = (0_u64, 0_u64, EntryId(0));
         'pages: for _ in 0..PAGES_MAX {
             let namespace = &self.context.namespace;
-            let page = namespace.evictable_files(&pool.name, after, self.now(), PAGE_FILES);
+            let page = namespace.evictable_files(&pool.name, after, self.believed(), PAGE_FILES);
             let page = match page {
                 Ok(page) => page,
                 Err(why) => {
@@ -94,7 +93,7 @@ impl<S: TapeSystem> Driver<S> {
                 let evict = NearlineChange::Evict {
                     file: file.id,
                     pool: pool.name.clone(),
-                    at: self.now(),
+                    at: self.believed(),
                 };
                 match self.change(evict).await {
                     Ok(_) => {

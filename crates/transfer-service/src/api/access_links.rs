@@ -166,7 +166,7 @@ async fn make(State(api): State<Api>, credentials: Credentials, body: Body) -> A
         }
         .to_owned(),
         expires,
-        grant: LinkGrant::of(&caller.identity, session).bytes(),
+        grant: LinkGrant::of(&caller, session).bytes(),
     };
     let links = Arc::clone(&api.config.access_links);
     let made = blocking(caller.credential(), move || links.make(new, now)).await?;
@@ -224,13 +224,12 @@ async fn redeem(State(api): State<Api>, body: Body) -> ApiResult {
     let links = Arc::clone(&api.config.access_links);
     let config = Arc::clone(&api.config);
     let now = wall_clock();
+    let found = links.find(AccessLinkKind::Login, &secret, now);
+    let grant = LinkGrant::read(&found.map_err(of_login)?)?;
+    config.refuse_untrusted(&grant).await?;
     let redeemed = tokio::task::spawn_blocking(move || {
-        let opened = links
-            .find(AccessLinkKind::Login, &secret, now)
-            .map_err(of_login)?;
-        let grant = LinkGrant::read(&opened)?;
         // A banned user learns that, and may use the link when the ban is lifted.
-        config.refuse_banned(&grant.clone().identity(opened.link.expires))?;
+        config.refuse_banned(&grant.clone().identity(grant.expires))?;
         let link = match links.take(&secret, now) {
             Ok(opened) => opened.link,
             Err(AccessLinkError::Ended(end)) => return Err(of_login(end)),
@@ -358,7 +357,8 @@ fn row(link: &AccessLink, now: Timestamp) -> Value {
     })
 }
 
-/// What the audit tells of links, in the form of `/config/audit`: that they were made, first used and revoked.
+/// What the audit tells of links, in the form of `/config/audit`: that they were made, first used and revoked, until a week
+/// after their end.
 pub(super) fn audit_rows(links: &AccessLinks) -> Vec<(Timestamp, Value)> {
     let mut rows = Vec::new();
     for link in links.list(None) {

@@ -1,6 +1,6 @@
 //! Who asks the interface: by a token, or by the certificate of the connection.
 
-use super::link_grant::identity_of_session;
+use super::link_grant::{LinkGrant, grant_of_session};
 use super::server::ShownCertificate;
 use super::{Api, ApiConfig, ApiError};
 use axum::extract::FromRequestParts;
@@ -12,7 +12,7 @@ use penstock_decide::monitor_rights::{MONITOR_SCOPE, is_only_for_monitors};
 use penstock_decide::service_rights::{Operation, Principal, PrincipalRights, ServiceGrant};
 use penstock_decide::settings::is_granted;
 use penstock_journal::JobRow;
-use penstock_model::{CredentialId, ProblemCode, Visibility, VoName};
+use penstock_model::{CredentialId, ProblemCode, Timestamp, Visibility, VoName};
 use penstock_protocol::cross_site::is_of_foreign_page;
 use penstock_protocol::fair_turns::{FairTurns, Turn};
 use penstock_protocol::identity::{Identity, Method};
@@ -62,6 +62,8 @@ static VIEWER_TURNS: LazyLock<FairTurns<CredentialId>> =
 pub struct Viewer {
     /// Whose transfers they see.
     pub visibility: Visibility,
+    /// Whether they may read the audit of bans and settings.
+    pub sees_audit: bool,
     /// To be held until the work for their question has ended.
     pub turn: ViewerTurn,
 }
@@ -189,12 +191,14 @@ impl ApiConfig {
         let caller = self.caller(&credentials).await;
         let caller = caller.map_err(|refusal| refusal.status)?;
         let turn = VIEWER_TURNS.turn(caller.credential()).await;
+        let sees_audit = caller.may_configure_everything();
         let visibility = match caller.may_touch_everything() {
             true => Visibility::Everything,
             false => Visibility::Vo(caller.vo),
         };
         Ok(Viewer {
             visibility,
+            sees_audit,
             turn: ViewerTurn { _turn: turn },
         })
     }
@@ -208,8 +212,12 @@ impl Api {
     }
 
     /// The same of whoever has made an access link. Errors: they are banned, or may use the service no more.
-    pub(super) fn caller_of_link(&self, maker: Identity) -> Result<Caller, ApiError> {
-        let caller = self.config.of_link(maker)?;
+    pub(super) async fn caller_of_link(
+        &self,
+        grant: LinkGrant,
+        expires: Timestamp,
+    ) -> Result<Caller, ApiError> {
+        let caller = self.config.of_link(grant, expires).await?;
         self.config.refuse_banned(&caller.identity)?;
         Ok(self.with_granted_rights(caller))
     }
@@ -313,8 +321,8 @@ impl ApiConfig {
 
     async fn by_token(&self, value: &HeaderValue) -> Result<Caller, ApiError> {
         let token = bearer(value)?;
-        if let Some(identity) = identity_of_session(&self.access_links, token).await? {
-            return self.of_link(identity);
+        if let Some((grant, expires)) = grant_of_session(&self.access_links, token).await? {
+            return self.of_link(grant, expires).await;
         }
         let identity = self.verified(token).await?;
         let caller = self.of_token(identity)?;
@@ -324,8 +332,22 @@ impl ApiConfig {
         })
     }
 
+    /// Errors: what has signed the token that a link was made with is not trusted any more.
+    pub(super) async fn refuse_untrusted(&self, grant: &LinkGrant) -> Result<(), ApiError> {
+        let Some((issuer, key)) = grant.signer() else {
+            return Ok(());
+        };
+        let now = penstock_clock::wall_clock();
+        self.verifier.trusts(issuer, key, now).await.map_err(|error| {
+            tracing::warn!(%error, "refused an access link: its maker's token is not trusted any more");
+            ApiError::new(error.code(), error.to_string())
+        })
+    }
+
     /// Who has made an access link, with the rights that they have now and nothing to pass on. Errors: see [`Self::by_token`].
-    fn of_link(&self, maker: Identity) -> Result<Caller, ApiError> {
+    async fn of_link(&self, grant: LinkGrant, expires: Timestamp) -> Result<Caller, ApiError> {
+        self.refuse_untrusted(&grant).await?;
+        let maker = grant.identity(expires);
         let caller = match maker.method {
             Method::Token => self.of_token(maker)?,
             Method::Certificate => self.by_certificate(maker)?,

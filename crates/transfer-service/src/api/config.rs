@@ -293,11 +293,22 @@ impl Api {
         let bans = bans
             .iter()
             .map(|change| (change.at, ban::audit_row(change)));
-        let links = access_links::audit_rows(&self.config.access_links).into_iter();
-        let mut rows: Vec<(Timestamp, Value)> = settings.chain(bans).chain(links).collect();
         // Stable: of one millisecond, the order of each list stays.
-        rows.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-        Ok(rows.into_iter().take(limit).map(|(_, row)| row).collect())
+        let newest = |mut rows: Vec<(Timestamp, Value)>, limit: usize| {
+            rows.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+            rows.truncate(limit);
+            rows
+        };
+        let changes = newest(settings.chain(bans).collect(), limit);
+        // Any user can make links: they push no change out of more than half of the answer.
+        let room = (limit - changes.len()).max(limit / 2);
+        let links = newest(access_links::audit_rows(&self.config.access_links), room);
+        let kept = limit - links.len();
+        let rows = changes.into_iter().take(kept).chain(links).collect();
+        Ok(newest(rows, limit)
+            .into_iter()
+            .map(|(_, row)| row)
+            .collect())
     }
 }
 

@@ -1,12 +1,14 @@
 //! What access links give: who they speak for, and what is told when they give nothing.
 
 use super::ApiError;
+use super::caller::Caller;
 use penstock_clock::wall_clock;
 use penstock_model::{CredentialId, ProblemCode, Timestamp, UserName, VoName};
 use penstock_persistence::access_links::{
     AccessLink, AccessLinkError, AccessLinkKind, AccessLinks, LinkEnd, LinkSecret, OpenedLink,
 };
 use penstock_protocol::identity::{Identity, Method};
+use penstock_protocol::token::key_id;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,13 +26,16 @@ pub(super) struct LinkGrant {
     pub(super) expires: Timestamp,
     delegation: CredentialId,
     scope: String,
+    /// The key that has signed the token with which the link was made. `None`: it was made with a certificate.
+    key: Option<String>,
     /// Of a login link: how long its session lasts.
     #[serde(default)]
     pub(super) session_seconds: u64,
 }
 
 impl LinkGrant {
-    pub(super) fn of(identity: &Identity, session: Duration) -> LinkGrant {
+    pub(super) fn of(caller: &Caller, session: Duration) -> LinkGrant {
+        let identity = &caller.identity;
         LinkGrant {
             method: identity.method,
             user: identity.user.clone(),
@@ -41,6 +46,7 @@ impl LinkGrant {
             expires: identity.expires,
             delegation: identity.delegation.clone(),
             scope: identity.scope.clone(),
+            key: caller.token.as_deref().and_then(key_id),
             session_seconds: session.as_secs(),
         }
     }
@@ -54,6 +60,11 @@ impl LinkGrant {
 
     pub(super) fn bytes(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("all keys are text")
+    }
+
+    /// The issuer of the maker's token, and which of its keys has signed it.
+    pub(super) fn signer(&self) -> Option<(&str, &str)> {
+        Some((self.issuer.as_str(), self.key.as_deref()?))
     }
 
     /// The maker, until the link ends. It holds no rights on files.
@@ -73,11 +84,11 @@ impl LinkGrant {
     }
 }
 
-/// Who a session is of; `None`: the token is none of a session.
-pub(super) async fn identity_of_session(
+/// What a session gives, and until when; `None`: the token is none of a session.
+pub(super) async fn grant_of_session(
     links: &Arc<AccessLinks>,
     token: &str,
-) -> Result<Option<Identity>, ApiError> {
+) -> Result<Option<(LinkGrant, Timestamp)>, ApiError> {
     let Some(secret) = LinkSecret::parse(AccessLinkKind::Session, token) else {
         return Ok(None);
     };
@@ -88,8 +99,7 @@ pub(super) async fn identity_of_session(
             of_bearer(end).told()
         })?;
     note_use(links, &opened.link).await;
-    let expires = opened.link.expires;
-    Ok(Some(LinkGrant::read(&opened)?.identity(expires)))
+    Ok(Some((LinkGrant::read(&opened)?, opened.link.expires)))
 }
 
 /// Writes that a link is used, where that is due; a disk that fails keeps nobody from reading.
@@ -124,7 +134,9 @@ impl From<AccessLinkError> for ApiError {
     fn from(error: AccessLinkError) -> ApiError {
         match error {
             AccessLinkError::Ended(end) => of_bearer(end),
-            AccessLinkError::TooManyOfOwner | AccessLinkError::TooMany => {
+            AccessLinkError::TooManyOfOwner
+            | AccessLinkError::TooManyKeptOfOwner
+            | AccessLinkError::TooMany => {
                 ApiError::new(ProblemCode::AccessLinksTooMany, error.to_string())
             }
             AccessLinkError::Sqlite { .. }

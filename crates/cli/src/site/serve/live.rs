@@ -17,6 +17,7 @@ pub fn router(service: &Service, config: &ApiConfig) -> Router {
             let viewer = config.viewer(&headers).await?;
             Ok(Admission {
                 visibility: viewer.visibility,
+                sees_audit: viewer.sees_audit,
                 turn: Box::new(viewer.turn),
             })
         })

@@ -10,11 +10,17 @@ const PART_CHARS_MIN: usize = 3;
 pub(super) struct Redaction {
     /// The longest first, so that no part of a longer one is left.
     names: Vec<String>,
+    /// Hidden where they stand as words of their own: within a name of a host they stay.
+    words: Vec<String>,
 }
 
 impl Redaction {
-    /// Hides these names wherever they stand; of URLs and paths the whole path and its last part, also decoded.
-    pub(super) fn of<'a>(hidden: impl IntoIterator<Item = &'a str>) -> Redaction {
+    /// Hides these names wherever they stand; of URLs and paths the whole path, each directory above, and each part of them that
+    /// would not be known as a path; also decoded. Hides these words where they stand alone.
+    pub(super) fn of<'a>(
+        hidden: impl IntoIterator<Item = &'a str>,
+        words: impl IntoIterator<Item = &'a str>,
+    ) -> Redaction {
         let mut names = Vec::new();
         for name in hidden {
             let decoded = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
@@ -22,8 +28,13 @@ impl Redaction {
                 let rest = form.split_once("://").map_or(form, |(_, rest)| rest);
                 let path = rest.split_once('/').map_or(rest, |(_, path)| path);
                 let path = path.split(['?', '#']).next().unwrap_or(path);
-                let last = path.trim_end_matches('/').rsplit('/').next();
+                let whole = path.trim_end_matches('/');
+                let last = whole.rsplit('/').next();
+                let above = whole.match_indices('/').map(|(end, _)| &whole[..end]);
+                let above = above.filter(|above| above.contains('/'));
+                let split = whole.split('/').filter(|part| part.contains(ends_a_path));
                 let parts = [Some(path), last].into_iter().flatten();
+                let parts = parts.chain(above).chain(split);
                 names.extend(
                     parts
                         .filter(|part| part.chars().count() >= PART_CHARS_MIN)
@@ -33,12 +44,19 @@ impl Redaction {
         }
         names.sort_by(|a, b| (b.len(), a).cmp(&(a.len(), b)));
         names.dedup();
-        Redaction { names }
+        let words = words.into_iter().filter(|word| !word.is_empty());
+        Redaction {
+            names,
+            words: words.map(str::to_owned).collect(),
+        }
     }
 
     /// The sentence without the names, and without whatever else is a path: hosts stay.
     pub(super) fn applied(&self, sentence: &str) -> String {
         let mut text = sentence.to_owned();
+        for word in &self.words {
+            text = without_word(&text, word);
+        }
         for name in &self.names {
             if text.contains(name.as_str()) {
                 text = text.replace(name.as_str(), HIDDEN);
@@ -46,6 +64,29 @@ impl Redaction {
         }
         without_paths(&text)
     }
+}
+
+/// A word, or a sentence, where it does not stand within another.
+fn without_word(text: &str, word: &str) -> String {
+    let is_within = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(word) {
+        let (before, found) = rest.split_at(at);
+        let after = &found[word.len()..];
+        out.push_str(before);
+        let mut behind = after.chars();
+        // A full stop behind it ends the sentence.
+        let is_longer = match behind.next() {
+            Some('.') => behind.next().is_some_and(is_within),
+            next => next.is_some_and(is_within),
+        };
+        let is_part = is_longer || out.chars().next_back().is_some_and(is_within);
+        out.push_str(if is_part { word } else { HIDDEN });
+        rest = after;
+    }
+    out.push_str(rest);
+    out
 }
 
 /// Of a URL, its scheme and authority stay; of anything else with a slash before a name, nothing behind the slash.
@@ -113,10 +154,12 @@ mod tests {
     fn check(sentence: &str, expected: &str) {
         let hidden = [
             "https://se.example.org:8443/data/run%2042/a.root",
+            "https://se/data/ok/Project%20X%20B/f.root",
             "/DC=ch/CN=Alice",
             "alice",
         ];
-        assert_eq!(Redaction::of(hidden).applied(sentence), expected);
+        let words = ["cms", "Data Challenge", "broken by Bob"];
+        assert_eq!(Redaction::of(hidden, words).applied(sentence), expected);
     }
 
     #[test]
@@ -142,6 +185,22 @@ mod tests {
         check("https://user:secret@h/p?authz=x", "https://h/…");
         check("https://h?authz=x y", "https://h/… y");
         check("GET / failed", "GET / failed");
+        check(
+            "409 Conflict: /data/ok/Project X B is a file",
+            "409 Conflict: /… is a file",
+        );
+        check(
+            "mkdir 'Project X B' in /data/ok failed",
+            "mkdir '…' in /… failed",
+        );
+        check(
+            "eoscms.cern.ch: cms gets 30 %, 'Data Challenge' all. It is for cms.",
+            "eoscms.cern.ch: … gets 30 %, '…' all. It is for ….",
+        );
+        check(
+            "se has been banned: broken by Bob; it waits",
+            "se has been banned: …; it waits",
+        );
         check("a.root: ENOENT", "…: ENOENT");
         check("posix:/etc/passwd and dir/sub/file", "posix:/… and dir/…");
     }

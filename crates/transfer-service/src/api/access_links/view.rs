@@ -15,7 +15,7 @@ use axum::response::IntoResponse;
 use penstock_clock::wall_clock;
 use penstock_decide::wording;
 use penstock_journal::{JobRow, JournalError, TransferRow};
-use penstock_model::{JobId, ProblemCode, Timestamp, TransferId, WaitReason};
+use penstock_model::{JobId, ProblemCode, Timestamp, TransferId, TransferState, WaitReason};
 use penstock_persistence::access_links::{AccessLinkKind, LinkEnd, LinkSecret};
 use serde_json::{Value, json};
 
@@ -42,9 +42,9 @@ pub(super) async fn show(State(api): State<Api>, headers: HeaderMap) -> ApiResul
         .find(AccessLinkKind::View, &secret, wall_clock())
         .map_err(of_bearer)?;
     let link = &opened.link;
-    let maker = LinkGrant::read(&opened)?.identity(link.expires);
     // Whatever its maker may not see any more, the link does not show.
-    let caller = api.caller_of_link(maker)?;
+    let grant = LinkGrant::read(&opened)?;
+    let caller = api.caller_of_link(grant, link.expires).await?;
     note_use(links, link).await;
     let mut told = match Target::parse(&link.opens) {
         Some(Target::Job(id)) => job(&api, &caller, id).await?,
@@ -89,18 +89,18 @@ fn file(row: &TransferRow, job: &JobRow, waiting: Option<&WaitReason>, now: Time
         "source": link.source.as_str(),
         "destination": link.destination.as_str(),
         "size_bytes": row.size_bytes.or(row.request.size.map(|size| size.0)),
-        "text": redaction(row, job).applied(&text),
+        "text": Disclosure::of(row, job, waiting).text(&text),
     })
 }
 
 async fn transfer(api: &Api, caller: &Caller, id: TransferId) -> Result<Value, ApiError> {
     let (row, job) = transfers::one_transfer(api, caller, &id.0.to_string()).await?;
-    let redaction = redaction(&row, &job);
     let waiting = api.service.why_waiting(vec![row.id]).await?.pop().flatten();
+    let disclosure = Disclosure::of(&row, &job, waiting.as_ref());
     let mut told = file(&row, &job, waiting.as_ref(), wall_clock());
     let steps = transfers::steps_of(api, caller, row.clone(), job.clone()).await?;
     let steps = steps.into_iter().map(|step| {
-        json!({"at": step.at.0, "kind": step.kind.name(), "text": redaction.applied(&step.text)})
+        json!({"at": step.at.0, "kind": step.kind.name(), "text": disclosure.text(&step.text)})
     });
     told["steps"] = steps.collect();
     told["submitted"] = json!(job.submitted_at.0);
@@ -109,12 +109,49 @@ async fn transfer(api: &Api, caller: &Caller, id: TransferId) -> Result<Value, A
     Ok(told)
 }
 
-/// Whatever of a transfer names its user, its files or what they belong to.
-fn redaction(row: &TransferRow, job: &JobRow) -> Redaction {
-    let ends = [
-        row.request.source.to_string(),
-        row.request.destination.to_string(),
-    ];
-    let people = [job.user.as_str(), job.delegation.as_str()];
-    Redaction::of(ends.iter().map(String::as_str).chain(people))
+/// What of a transfer's texts is shown.
+struct Disclosure {
+    redaction: Redaction,
+    /// What the last failure said, which may be of somebody else's transfer and names his files.
+    hides_last_failure: bool,
+}
+
+impl Disclosure {
+    /// Without whatever names its user, its files, what they belong to, or was written by operators for those concerned.
+    fn of(row: &TransferRow, job: &JobRow, waiting: Option<&WaitReason>) -> Disclosure {
+        let ends = [
+            row.request.source.to_string(),
+            row.request.destination.to_string(),
+        ];
+        let people = [job.user.as_str(), job.delegation.as_str()];
+        let mut words = vec![job.vo.as_str(), row.request.activity.as_str()];
+        let sum = row.request.checksum.as_ref().map(ToString::to_string);
+        words.extend(sum.as_deref());
+        words.extend(waiting.and_then(operators_message));
+        if let TransferState::Canceled { reason, .. } = &row.state {
+            words.extend(reason.split_once(": ").map(|(_, message)| message));
+        }
+        let names = ends.iter().map(String::as_str).chain(people);
+        Disclosure {
+            redaction: Redaction::of(names, words),
+            hides_last_failure: matches!(waiting, Some(WaitReason::LinkHalted { .. })),
+        }
+    }
+
+    fn text(&self, text: &str) -> String {
+        let own = text.split_once(wording::LAST_FAILURE);
+        let text = own
+            .filter(|_| self.hides_last_failure)
+            .map_or(text, |(own, _)| own);
+        self.redaction.applied(text)
+    }
+}
+
+/// What operators wrote of the ban for which a transfer waits.
+fn operators_message(reason: &WaitReason) -> Option<&str> {
+    match reason {
+        WaitReason::StorageBanned { message, .. } => Some(message),
+        WaitReason::ByShare { because, .. } => operators_message(because),
+        _ => None,
+    }
 }

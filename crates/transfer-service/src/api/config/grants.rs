@@ -66,6 +66,8 @@ fn managed(text: &str) -> Result<StorageId, ApiError> {
 pub(super) async fn add(State(api): State<Api>, credentials: Credentials, body: Body) -> ApiResult {
     let (caller, mut fields) = api.form(&credentials, body).await?;
     needs_certificate(&caller)?;
+    // The right would stay when the session has ended.
+    caller.refuse_session("grant rights")?;
     let (user, what) = (fields.text("dn")?, fields.text("operation")?);
     let (Some(user), Some(what)) = (user, what) else {
         return Err(bad_request("Missing dn and/or operation"));
