@@ -80,9 +80,10 @@ def held(process):
 
 
 def parts_at(site):
-    return {path for path in site.seen.glob("pools/*/partial/*") if path.suffix != ".json"}
+    """Not their records, nor those that are being written."""
+    return {path for path in site.seen.glob("pools/*/partial/*") if not path.suffix}
 
 
 def unfinished_at(site):
     """Bytes of uploads that the site's pools keep."""
-    return sum(path.stat().st_size for path in site.seen.glob("pools/*/partial/*") if path.suffix != ".json")
+    return sum(path.stat().st_size for path in site.seen.glob("pools/*/partial/*") if not path.suffix)
