@@ -223,3 +223,41 @@ fn cartridges_in(directory: &Path) -> io::Result<BTreeSet<TapeName>> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_opened_on_a_full_disk_unless_there_are_new_cartridges() {
+        let home = tempfile::tempdir().expect("made");
+        let (name, known) = (LibraryName("library".into()), KnownLibrary::default());
+        let tape = |number: u32| TapeName(format!("A{number:05}").into());
+        let open = || LibraryIdentity::find(home.path(), &name, &known).expect("found");
+        std::fs::create_dir(home.path().join("cartridges")).expect("made");
+        let path = cartridge_file::path_in(home.path(), &tape(1));
+        cartridge_file::make(&path, &tape(1)).expect("made");
+        let mut first = open();
+        first
+            .keep(home.path(), [tape(1)].into_iter())
+            .expect("kept");
+        first.check(home.path()).expect("the same");
+        let mut second = open();
+        second
+            .keep(home.path(), [tape(1)].into_iter())
+            .expect("kept");
+        second.check(home.path()).expect("the same");
+        let told = first.check(home.path());
+        assert!(matches!(told, Err(IdentityError::Copy { .. })), "{told:?}");
+        // A directory in the way of the file.
+        std::fs::create_dir(home.path().join("library.json.new")).expect("made");
+        let mut third = open();
+        third
+            .keep(home.path(), [tape(1)].into_iter())
+            .expect("kept");
+        third.check(home.path()).expect("the same");
+        let mut fourth = open();
+        let two = [tape(1), tape(2)].into_iter();
+        fourth.keep(home.path(), two).expect_err("not written");
+    }
+}
