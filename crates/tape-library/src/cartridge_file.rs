@@ -140,6 +140,12 @@ fn new_sign() -> u32 {
     Uuid::new_v4().as_u128() as u32
 }
 
+/// Where a cartridge lies in the directory of its library.
+pub(crate) fn path_in(directory: &Path, tape: &TapeName) -> PathBuf {
+    let name = format!("{}.tape", tape.0);
+    directory.join("cartridges").join(name)
+}
+
 /// A cartridge without data. One that exists is left as it is.
 pub(crate) fn make(path: &Path, tape: &TapeName) -> io::Result<()> {
     if path.try_exists()? {

@@ -36,14 +36,19 @@ impl DriveSlots {
             .map(|(drive, _)| drive.clone())
     }
 
-    /// A cartridge is put into a drive, or taken out of it. That counts also when the file cannot tell of it, as on a full disk: at the
-    /// next start a tape that the file has elsewhere than its drive is found in its slot.
+    /// A cartridge is put into a drive, or taken out of it. That counts also when it is not kept.
     pub(crate) fn put(&self, drive: &DriveName, tape: Option<&TapeName>) {
         let mut loaded = self.loaded.lock();
         match tape {
             Some(tape) => loaded.insert(drive.clone(), tape.clone()),
             None => loaded.remove(drive),
         };
+    }
+
+    /// Writes down where cartridges are. The file may be unable to tell of it, as on a full disk: at the next start a tape that the
+    /// file has elsewhere than its drive is found in its slot.
+    pub(crate) fn keep(&self) {
+        let loaded = self.loaded.lock();
         if let Ok(text) = serde_json::to_vec(&*loaded) {
             let _ = replace_private(&self.path, &text);
         }
@@ -64,24 +69,28 @@ mod tests {
     fn what_could_not_be_written_down_counts_all_the_same() {
         let directory = tempfile::tempdir().expect("made");
         let slots = DriveSlots::open(directory.path()).expect("opened");
+        let put = |drive: &DriveName, tape| {
+            slots.put(drive, tape);
+            slots.keep();
+        };
         let (drive, other) = (DriveName("d0".into()), DriveName("d1".into()));
         let (tape, second) = (TapeName("T1".into()), TapeName("T2".into()));
-        slots.put(&other, Some(&second));
+        put(&other, Some(&second));
         // A directory in the way of the file.
         let in_the_way = directory.path().join("drives.json.new");
         std::fs::create_dir(&in_the_way).expect("made");
-        slots.put(&drive, Some(&tape));
+        put(&drive, Some(&tape));
         assert_eq!(slots.drive_of(&tape), Some(drive.clone()));
-        slots.put(&drive, None);
+        put(&drive, None);
         assert_eq!(slots.drive_of(&tape), None);
         slots.keep_only(|name, _| *name != other);
         assert_eq!(slots.drive_of(&second), None);
-        slots.put(&drive, Some(&tape));
+        put(&drive, Some(&tape));
         std::fs::remove_dir(&in_the_way).expect("removed");
         // The next that is written tells all of it.
         let later = DriveSlots::open(directory.path()).expect("opened");
         assert_eq!(later.drive_of(&tape), None);
-        slots.put(&other, None);
+        put(&other, None);
         let later = DriveSlots::open(directory.path()).expect("opened");
         assert_eq!(later.drive_of(&tape), Some(drive));
     }

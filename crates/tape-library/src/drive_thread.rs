@@ -1,12 +1,12 @@
 //! One drive, with a thread of its own: it moves bytes at once, and reports when the time model says that they have been moved.
 
 use crate::aggregate_source::AggregateSource;
-use crate::cartridge_file::{CartridgeFile, ReadError, WriteError};
+use crate::cartridge_file::{self, CartridgeFile, LabelError, ReadError, WriteError};
 use crate::definition::LibraryDefinition;
 use crate::drive_slots::DriveSlots;
 use crate::exchange::FileExchange;
 use crate::fault::{Faults, LibraryFault};
-use crate::identity;
+use crate::identity::LibraryIdentity;
 use crate::report_queue::ReportQueue;
 use parking_lot::Mutex;
 use penstock_tape::aggregate::AggregateMember;
@@ -72,6 +72,8 @@ pub(crate) enum Command {
 /// What all drives of a library have in common.
 pub(crate) struct Shared {
     pub directory: PathBuf,
+    /// Of the directory, as it was opened.
+    pub identity: LibraryIdentity,
     pub definition: LibraryDefinition,
     pub queue: ReportQueue,
     pub slots: DriveSlots,
@@ -84,9 +86,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn cartridge_path(&self, tape: &TapeName) -> PathBuf {
-        self.directory
-            .join("cartridges")
-            .join(format!("{}.tape", tape.0))
+        cartridge_file::path_in(&self.directory, tape)
     }
 
     /// When the robot has carried a cartridge that it is told to take now.
@@ -94,21 +94,74 @@ impl Shared {
         self.robot.lock().carry(from_ns).end_ns
     }
 
+    /// Whether the directory still is the library that was opened. Why it is not stands in the log.
+    fn is_in_place(&self) -> bool {
+        let checked = self.identity.check(&self.directory);
+        if let Err(why) = &checked {
+            let (library, directory) = (&self.definition.name.0, self.directory.display());
+            tracing::warn!(%library, %directory, %why, "the directory of a tape library is not the library that was opened");
+        }
+        checked.is_ok()
+    }
+
     /// What has failed when a cartridge cannot be used: with the directory of the library all of them are away, as when its disk is
     /// no longer mounted.
     fn blamed(&self, otherwise: TapeErrorScope) -> TapeErrorScope {
-        match identity::is_in(&self.directory) {
+        match self.is_in_place() {
             true => otherwise,
             false => TapeErrorScope::Library,
         }
     }
+
+    /// What has failed when the disk does not give what lies on a cartridge.
+    fn blamed_for(&self, why: &io::Error, bad_medium: TapeErrorScope) -> TapeErrorScope {
+        match is_bad_medium(why) {
+            true => self.blamed(bad_medium),
+            false => {
+                let library = &self.definition.name.0;
+                tracing::warn!(%library, %why, "a tape library cannot be used now; it is tried again later");
+                TapeErrorScope::Library
+            }
+        }
+    }
+
+    /// What has failed when a cartridge cannot be opened.
+    fn blamed_for_label(&self, why: &LabelError) -> TapeErrorScope {
+        match why {
+            LabelError::Label => self.blamed(TapeErrorScope::Tape),
+            LabelError::Medium(why) if why.kind() == ErrorKind::NotFound => {
+                self.blamed(TapeErrorScope::Tape)
+            }
+            LabelError::Medium(why) => self.blamed_for(why, TapeErrorScope::Tape),
+        }
+    }
+
+    /// The cartridge of a drive is back in its slot. Nothing is written into the directory of another library.
+    pub(crate) fn put_into_slot(&self, drive: &DriveName) {
+        self.slots.put(drive, None);
+        if self.identity.check(&self.directory).is_ok() {
+            self.slots.keep();
+        }
+    }
+}
+
+/// Whether an error says that a place of the medium cannot be read. All others are a lack of this process or of the system, such as
+/// of descriptors, of memory or of a permission, or say that the disk is away: they pass, and are no fault of a tape.
+fn is_bad_medium(why: &io::Error) -> bool {
+    const BAD_PLACE: i32 = 5; // EIO
+    const NO_DATA: i32 = 61; // ENODATA
+    const BAD_CHECKSUM: i32 = 74; // EBADMSG, of XFS and ext4
+    const DAMAGED_STRUCTURE: i32 = 117; // EUCLEAN
+    let number = why.raw_os_error();
+    number.is_some_and(|number| {
+        [BAD_PLACE, NO_DATA, BAD_CHECKSUM, DAMAGED_STRUCTURE].contains(&number)
+    })
 }
 
 /// A cartridge in the drive.
 struct Loaded {
     tape: TapeName,
-    /// `None`: its label could not be read.
-    medium: Option<CartridgeFile>,
+    medium: Result<CartridgeFile, LabelError>,
     drive: LoadedDrive,
     /// The process ended after a write that no sync covers: that is to be known before anything is written or synced.
     has_lost_tail: bool,
@@ -191,7 +244,7 @@ impl DriveThread {
             Command::Dismount => self.dismount(),
             Command::Fail => {
                 let loaded = self.loaded.as_mut();
-                let medium = loaded.and_then(|loaded| loaded.medium.as_mut());
+                let medium = loaded.and_then(|loaded| loaded.medium.as_mut().ok());
                 if let Some(medium) = medium {
                     // The tail is dropped again when the cartridge is opened.
                     let _ = medium.drop_tail();
@@ -231,8 +284,8 @@ impl DriveThread {
     /// The cartridge that was in the drive when the process ended.
     fn reload(&mut self) {
         if let Some(tape) = self.shared.slots.tape_in(&self.name) {
-            let medium = CartridgeFile::open(&self.shared.cartridge_path(&tape), &tape).ok();
-            let has_lost_tail = medium.as_ref().is_some_and(CartridgeFile::has_lost_tail);
+            let medium = CartridgeFile::open(&self.shared.cartridge_path(&tape), &tape);
+            let has_lost_tail = medium.as_ref().is_ok_and(CartridgeFile::has_lost_tail);
             let mut cartridge = self.cartridge(&tape);
             let chance = Chance::of_part(self.shared.definition.seed, 0);
             let (drive, _) = LoadedDrive::load(&self.kind, &mut cartridge, chance);
@@ -260,18 +313,18 @@ impl DriveThread {
 
     fn mount(&mut self, tape: &TapeName) {
         let begin_ns = self.shared.queue.now_ns();
+        if !self.shared.is_in_place() {
+            self.empty();
+            return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Library);
+        }
         if let Some(loaded) = &mut self.loaded {
+            let at_ns = begin_ns + AT_ONCE_NS;
+            if loaded.tape != *tape {
+                return self.fail(at_ns, TapeErrorScope::Drive);
+            }
             // Told again after a restart: nothing was written to it since it came.
             loaded.has_lost_tail = false;
-            let medium = loaded.medium.as_ref().filter(|_| loaded.tape == *tape);
-            let end_bytes = medium.map(CartridgeFile::end_bytes);
-            let at_ns = begin_ns + AT_ONCE_NS;
-            let Some(end_bytes) = end_bytes else {
-                return self.fail(at_ns, TapeErrorScope::Drive);
-            };
-            self.tell_that_it_orders(at_ns);
-            self.report(at_ns, DriveReport::DataEnds { end_bytes });
-            return self.report(at_ns, DriveReport::Mounted);
+            return self.ready((begin_ns, at_ns));
         }
         let fault = self.shared.faults.lock().library;
         let after_ns = match fault {
@@ -287,47 +340,52 @@ impl DriveThread {
             return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Tape);
         }
         self.shared.slots.put(&self.name, Some(tape));
+        self.shared.slots.keep();
         self.mounts += 1;
         let seed = self.shared.definition.seed_of(&self.name.0);
         let mut chance = Chance::of_part(seed, self.mounts);
         let fault = self.mount_fault(&mut chance);
         let end_ns = self.load(tape, begin_ns, chance);
-        let is_readable = self.loaded.as_ref().is_some_and(|one| one.medium.is_some());
         match fault {
             Some(MountFault::Hung) => {}
             Some(MountFault::DriveDown) => self.fail(end_ns, TapeErrorScope::Drive),
             Some(MountFault::TapeUnreadable) => self.fail(end_ns, TapeErrorScope::Tape),
-            None if !is_readable => self.unreadable(end_ns),
-            None => {
-                let loaded = self.loaded.as_ref();
-                if let Some(ends) = loaded.and_then(|loaded| loaded.drive.wrap_ends_bytes()) {
-                    let wrap_ends_bytes = ends.to_vec();
-                    self.report(end_ns, DriveReport::WrapEnds { wrap_ends_bytes });
-                }
-                self.tell_that_it_orders(end_ns);
-                let medium = loaded.and_then(|loaded| loaded.medium.as_ref());
-                if let Some(end_bytes) = medium.map(CartridgeFile::end_bytes) {
-                    self.report(end_ns, DriveReport::DataEnds { end_bytes });
-                }
-                self.report_at_end((begin_ns, end_ns), 0, DriveReport::Mounted);
+            None => self.ready((begin_ns, end_ns)),
+        }
+    }
+
+    /// The tape that was loaded is ready, or its label could not be read.
+    fn ready(&mut self, (begin_ns, end_ns): (i64, i64)) {
+        let Some(Loaded {
+            medium: Ok(medium),
+            drive,
+            ..
+        }) = &self.loaded
+        else {
+            let scope = self.unusable();
+            if scope == TapeErrorScope::Library {
+                // The drive is free when a library fails while it mounts.
+                self.empty();
             }
+            return self.fail(end_ns, scope);
+        };
+        if let Some(ends) = drive.wrap_ends_bytes() {
+            let wrap_ends_bytes = ends.to_vec();
+            self.report(end_ns, DriveReport::WrapEnds { wrap_ends_bytes });
         }
+        if let Some(files_max) = drive.read_order_max() {
+            self.report(end_ns, DriveReport::OrdersReads { files_max });
+        }
+        let end_bytes = medium.end_bytes();
+        self.report(end_ns, DriveReport::DataEnds { end_bytes });
+        self.report_at_end((begin_ns, end_ns), 0, DriveReport::Mounted);
     }
 
-    /// The label of the tape that was loaded could not be read.
-    fn unreadable(&mut self, at_ns: i64) {
-        let scope = self.shared.blamed(TapeErrorScope::Tape);
-        if scope == TapeErrorScope::Library {
-            // The drive is free when a library fails while it mounts.
-            self.empty();
-        }
-        self.fail(at_ns, scope);
-    }
-
-    fn tell_that_it_orders(&self, at_ns: i64) {
-        let loaded = self.loaded.as_ref();
-        if let Some(files_max) = loaded.and_then(|loaded| loaded.drive.read_order_max()) {
-            self.report(at_ns, DriveReport::OrdersReads { files_max });
+    /// What has failed when nothing can be done with what is in the drive.
+    fn unusable(&self) -> TapeErrorScope {
+        match self.loaded.as_ref().map(|loaded| &loaded.medium) {
+            Some(Err(why)) => self.shared.blamed_for_label(why),
+            Some(Ok(_)) | None => TapeErrorScope::Drive,
         }
     }
 
@@ -346,7 +404,7 @@ impl DriveThread {
         let mut cartridge = self.cartridge(tape);
         let (drive, time) = LoadedDrive::load(&self.kind, &mut cartridge, chance);
         self.shared.initialised.lock().insert(tape.clone());
-        let medium = CartridgeFile::open(&self.shared.cartridge_path(tape), tape).ok();
+        let medium = CartridgeFile::open(&self.shared.cartridge_path(tape), tape);
         self.loaded = Some(Loaded {
             tape: tape.clone(),
             medium,
@@ -403,12 +461,12 @@ impl DriveThread {
         let shared = Arc::clone(&self.shared);
         let Some(Loaded {
             tape,
-            medium: Some(medium),
+            medium: Ok(medium),
             drive,
             ..
         }) = &mut self.loaded
         else {
-            return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Drive);
+            return self.fail(begin_ns + AT_ONCE_NS, self.unusable());
         };
         let took_ns = drive.locate(begin);
         let located_ns = begin_ns + took_ns;
@@ -429,8 +487,9 @@ impl DriveThread {
             Err(ReadError::Missing | ReadError::Damaged) => {
                 self.fail(end_ns, TapeErrorScope::File);
             }
-            Err(ReadError::Medium(_)) => {
-                self.fail(end_ns, shared.blamed(TapeErrorScope::Drive));
+            // The disk below is no drive: a place that it cannot read costs what lies there.
+            Err(ReadError::Medium(why)) => {
+                self.fail(end_ns, shared.blamed_for(&why, TapeErrorScope::File));
             }
             Err(ReadError::Destination(_)) => self.report(end_ns, DriveReport::NotTaken(file)),
         }
@@ -471,12 +530,12 @@ impl DriveThread {
         let shared = Arc::clone(&self.shared);
         let Some(Loaded {
             tape,
-            medium: Some(medium),
+            medium: Ok(medium),
             drive,
             has_lost_tail: false,
         }) = &mut self.loaded
         else {
-            return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Drive);
+            return self.fail(begin_ns + AT_ONCE_NS, self.unusable());
         };
         let capacity = shared.definition.tapes.get(&*tape);
         let capacity = capacity.map_or(0, |tape| tape.capacity_bytes);
@@ -509,15 +568,19 @@ impl DriveThread {
     fn sync(&mut self) {
         let begin_ns = self.shared.queue.now_ns();
         let Some(Loaded {
-            medium: Some(medium),
+            medium: Ok(medium),
             drive,
             has_lost_tail: false,
             ..
         }) = &mut self.loaded
         else {
-            return self.fail(begin_ns + AT_ONCE_NS, TapeErrorScope::Drive);
+            return self.fail(begin_ns + AT_ONCE_NS, self.unusable());
         };
         let end_ns = begin_ns + drive.mark(FileMark::Synchronised);
+        if !self.shared.is_in_place() {
+            // Nobody would find it there.
+            return self.fail(end_ns, TapeErrorScope::Library);
+        }
         match medium.sync() {
             Ok(()) => self.report_at_end((begin_ns, end_ns), 0, DriveReport::Synced),
             Err(why) => {
@@ -535,7 +598,7 @@ impl DriveThread {
         };
         let time = loaded.drive.unload_time();
         let unloaded_ns = begin_ns + time.rewind_ns + time.unload_ns;
-        close(loaded);
+        self.close(loaded);
         let mut faults = self.shared.faults.lock();
         if faults.is_robot_down() {
             faults.held.push((self.name.clone(), self.generation));
@@ -543,15 +606,25 @@ impl DriveThread {
         }
         drop(faults);
         let carried_ns = self.shared.carried_ns(unloaded_ns);
-        self.shared.slots.put(&self.name, None);
+        self.shared.put_into_slot(&self.name);
         self.report_at_end((begin_ns, carried_ns), 0, DriveReport::Dismounted);
     }
 
     fn empty(&mut self) {
         if let Some(loaded) = self.loaded.take() {
-            close(loaded);
+            self.close(loaded);
         }
-        self.shared.slots.put(&self.name, None);
+        self.shared.put_into_slot(&self.name);
+    }
+
+    /// The index only saves time, without it headers tell; it is not written into the directory of another library.
+    fn close(&self, loaded: Loaded) {
+        if let Ok(mut medium) = loaded.medium {
+            let _ = match self.shared.is_in_place() {
+                true => medium.close(),
+                false => medium.drop_tail(),
+            };
+        }
     }
 }
 
@@ -563,26 +636,5 @@ fn unwritten(why: &io::Error, otherwise: TapeErrorScope) -> DriveReport {
     }
 }
 
-/// The index only saves time: without it headers tell.
-fn close(loaded: Loaded) {
-    if let Some(medium) = loaded.medium {
-        let _ = medium.close();
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_disk_is_no_fault_of_the_drive() {
-        for (number, report) in [
-            (28, DriveReport::LibraryFull),
-            (122, DriveReport::LibraryFull),
-            (5, DriveReport::Failed(TapeErrorScope::Drive)),
-        ] {
-            let why = io::Error::from_raw_os_error(number);
-            assert_eq!(unwritten(&why, TapeErrorScope::Drive), report);
-        }
-    }
-}
+mod tests;

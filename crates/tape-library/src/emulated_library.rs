@@ -50,7 +50,6 @@ struct DriveHandle {
 pub struct EmulatedLibrary {
     shared: Arc<Shared>,
     drives: BTreeMap<DriveName, DriveHandle>,
-    id: LibraryId,
 }
 
 impl EmulatedLibrary {
@@ -63,12 +62,13 @@ impl EmulatedLibrary {
         exchange: impl FileExchange,
     ) -> Result<EmulatedLibrary, LibraryError> {
         definition.check()?;
-        let mut identity = LibraryIdentity::find(directory, &definition.name, known)?;
+        let identity = LibraryIdentity::find(directory, &definition.name, known)?;
         make_directory(directory, DIRECTORY_MODE)?;
         std::fs::create_dir_all(directory.join("cartridges"))?;
         let robot = Robot::new(definition.model.clone());
-        let shared = Shared {
+        let mut shared = Shared {
             directory: directory.to_owned(),
+            identity,
             queue: ReportQueue::new(time),
             slots: DriveSlots::open(directory)?,
             robot: Mutex::new(robot),
@@ -78,7 +78,7 @@ impl EmulatedLibrary {
             definition,
         };
         for (tape, facts) in &shared.definition.tapes {
-            let is_new = !identity.has_made(tape);
+            let is_new = !shared.identity.has_made(tape);
             if is_new {
                 cartridge_file::make(&shared.cartridge_path(tape), tape)?;
             }
@@ -93,7 +93,8 @@ impl EmulatedLibrary {
             shared.definition.drives.contains_key(drive)
                 && in_drives.is_none_or(|known| known.get(drive) == Some(tape))
         });
-        identity.keep(directory, shared.definition.tapes.keys().cloned())?;
+        let tapes = shared.definition.tapes.keys().cloned();
+        shared.identity.keep(directory, tapes)?;
         let shared = Arc::new(shared);
         let mut drives = BTreeMap::new();
         for (name, kind) in &shared.definition.drives {
@@ -104,16 +105,12 @@ impl EmulatedLibrary {
             let thread = thread.spawn(move || drive.run(&orders))?;
             drives.insert(name.clone(), DriveHandle { commands, thread });
         }
-        Ok(EmulatedLibrary {
-            shared,
-            drives,
-            id: identity.id,
-        })
+        Ok(EmulatedLibrary { shared, drives })
     }
 
     /// Which one it is, whatever its name and directory.
     pub fn id(&self) -> &LibraryId {
-        &self.id
+        &self.shared.identity.id
     }
 
     /// The cartridge that is in a drive.
@@ -260,7 +257,7 @@ impl EmulatedLibrary {
         Ok(())
     }
 
-    /// All data of a tape is given up. It must lie in its slot.
+    /// All data of a tape is given up. It must lie in its slot, and the directory must still be this library.
     pub fn relabel(&self, tape: &TapeName) -> Result<(), LibraryError> {
         if !self.shared.definition.tapes.contains_key(tape) {
             return Err(LibraryError::UnknownTape { tape: tape.clone() });
@@ -269,6 +266,7 @@ impl EmulatedLibrary {
             let tape = tape.clone();
             return Err(LibraryError::InDrive { tape, drive });
         }
+        self.shared.identity.check(&self.shared.directory)?;
         Ok(cartridge_file::relabel(
             &self.shared.cartridge_path(tape),
             tape,
@@ -311,7 +309,7 @@ impl EmulatedLibrary {
         };
         for (drive, generation) in held {
             let carried_ns = self.shared.carried_ns(self.now_ns());
-            self.shared.slots.put(&drive, None);
+            self.shared.put_into_slot(&drive);
             let drive = (&drive, generation);
             self.shared
                 .queue

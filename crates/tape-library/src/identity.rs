@@ -1,7 +1,9 @@
 //! `library.json`: which library a directory holds, whose it is, and which cartridges were made in it. A directory in which it is
 //! missing is a new library, or the mount point of one that is not mounted: whoever opens it says what he knows of it, and a
-//! cartridge that was made once is never made anew.
+//! cartridge that was made once is never made anew. While a library is open, its directory is compared with what was opened before
+//! anything is mounted, synced or relabeled.
 
+use crate::cartridge_file;
 use penstock_durable_file::replace_private;
 use penstock_tape::request::{DriveName, LibraryId, LibraryName, TapeName};
 use serde::{Deserialize, Serialize};
@@ -53,6 +55,19 @@ pub enum IdentityError {
          `directory`; only if all that lies there is worthless, remove it"
     )]
     Foreign { found: String, ours: String },
+    #[error(
+        "it has library.json of library '{}', but none of its cartridges. Nothing was changed. Mount the right disk there, or bring \
+         the cartridges back. If all of them are lost for good, configure a library with another name and directory: files that \
+         had their only copy in this one cannot be brought any more",
+        .library.0
+    )]
+    Empty { library: LibraryName },
+    #[error(
+        "its library.json is not the one that was written when library '{}' was opened: it is a copy from another time, or another \
+         service has opened the library since. Nothing was changed. Mount the right disk there, or end the other service",
+        .library.0
+    )]
+    Copy { library: LibraryName },
     #[error("library.json is of version {0}, which is newer than this program")]
     Newer(u32),
     #[error("{0}")]
@@ -68,17 +83,16 @@ pub(crate) struct LibraryIdentity {
     owner: String,
     /// Those that were made: one of them that is not there is lost.
     cartridges: BTreeSet<TapeName>,
+    /// Another one each time the library is opened: an older copy of the directory, as one that was left below a mount point, has
+    /// the id of the library and not this. `None`: opened by an earlier version only.
+    #[serde(default)]
+    opening: Option<Box<str>>,
 }
 
 const VERSION: u32 = 1;
 
 fn path_in(directory: &Path) -> PathBuf {
     directory.join("library.json")
-}
-
-/// Whether a directory holds a library now.
-pub(crate) fn is_in(directory: &Path) -> bool {
-    std::fs::metadata(path_in(directory)).is_ok_and(|found| found.is_file())
 }
 
 impl LibraryIdentity {
@@ -120,7 +134,29 @@ impl LibraryIdentity {
             };
             return Err(other);
         }
+        let is_there = |tape| cartridge_file::path_in(directory, tape).exists();
+        if !found.cartridges.is_empty() && !found.cartridges.iter().any(is_there) {
+            let library = library.clone();
+            return Err(IdentityError::Empty { library });
+        }
         Ok(found)
+    }
+
+    /// Whether a directory still is the one that was opened. It may have become another one, as when a disk is mounted there or no
+    /// longer is.
+    pub(crate) fn check(&self, directory: &Path) -> Result<(), IdentityError> {
+        let known = KnownLibrary {
+            owner: self.owner.clone(),
+            id: Some(self.id.clone()),
+            ..KnownLibrary::default()
+        };
+        let found = LibraryIdentity::find(directory, &self.library, &known)?;
+        match found.opening == self.opening {
+            true => Ok(()),
+            false => Err(IdentityError::Copy {
+                library: self.library.clone(),
+            }),
+        }
     }
 
     fn begin(
@@ -140,6 +176,7 @@ impl LibraryIdentity {
             library: library.clone(),
             owner: known.owner.clone(),
             cartridges: found.union(&known.written).cloned().collect(),
+            opening: None,
         })
     }
 
@@ -148,18 +185,26 @@ impl LibraryIdentity {
         self.cartridges.contains(tape)
     }
 
-    /// Keeps that all these have been made.
+    /// Keeps that all these have been made, and that the library is opened now.
     pub(crate) fn keep(
         &mut self,
         directory: &Path,
         tapes: impl Iterator<Item = TapeName>,
     ) -> io::Result<()> {
         self.cartridges.extend(tapes);
+        let opening = Uuid::new_v4().to_string();
+        let before = self.opening.replace(opening.into());
         let text = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
-        let is_kept = std::fs::read(path_in(directory)).is_ok_and(|kept| kept == text);
-        match is_kept {
+        let Err(why) = replace_private(&path_in(directory), &text) else {
+            return Ok(());
+        };
+        // A full disk takes no library out of use: what lies there is enough when it says all the rest.
+        self.opening = before;
+        let kept = std::fs::read(path_in(directory)).unwrap_or_default();
+        let kept: Option<LibraryIdentity> = serde_json::from_slice(&kept).ok();
+        match kept.as_ref() == Some(self) {
             true => Ok(()),
-            false => replace_private(&path_in(directory), &text),
+            false => Err(why),
         }
     }
 }
@@ -177,4 +222,42 @@ fn cartridges_in(directory: &Path) -> io::Result<BTreeSet<TapeName>> {
         found.extend(tape.map(|tape| TapeName(tape.into())));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_opened_on_a_full_disk_unless_there_are_new_cartridges() {
+        let home = tempfile::tempdir().expect("made");
+        let (name, known) = (LibraryName("library".into()), KnownLibrary::default());
+        let tape = |number: u32| TapeName(format!("A{number:05}").into());
+        let open = || LibraryIdentity::find(home.path(), &name, &known).expect("found");
+        std::fs::create_dir(home.path().join("cartridges")).expect("made");
+        let path = cartridge_file::path_in(home.path(), &tape(1));
+        cartridge_file::make(&path, &tape(1)).expect("made");
+        let mut first = open();
+        first
+            .keep(home.path(), [tape(1)].into_iter())
+            .expect("kept");
+        first.check(home.path()).expect("the same");
+        let mut second = open();
+        second
+            .keep(home.path(), [tape(1)].into_iter())
+            .expect("kept");
+        second.check(home.path()).expect("the same");
+        let told = first.check(home.path());
+        assert!(matches!(told, Err(IdentityError::Copy { .. })), "{told:?}");
+        // A directory in the way of the file.
+        std::fs::create_dir(home.path().join("library.json.new")).expect("made");
+        let mut third = open();
+        third
+            .keep(home.path(), [tape(1)].into_iter())
+            .expect("kept");
+        third.check(home.path()).expect("the same");
+        let mut fourth = open();
+        let two = [tape(1), tape(2)].into_iter();
+        fourth.keep(home.path(), two).expect_err("not written");
+    }
 }

@@ -310,3 +310,23 @@ fn a_cartridge_of_an_earlier_version_is_read_and_written_on() {
         bytes(2, 10)
     );
 }
+
+impl CartridgeFile {
+    /// From now on the kernel answers each read with EIO, as for a bad sector: there is no memory at such an address.
+    pub(crate) fn spoil(&mut self) {
+        self.medium = File::open("/proc/self/mem").expect("readable");
+    }
+}
+
+#[test]
+fn what_the_disk_cannot_read_is_an_error_of_the_medium() {
+    let shelf = Shelf::new();
+    let mut cartridge = shelf.open();
+    write(&mut cartridge, 1, 0, 500);
+    cartridge.sync().expect("synced");
+    cartridge.spoil();
+    let Err(ReadError::Medium(why)) = read(&cartridge, 0, 500) else {
+        panic!("it was read");
+    };
+    assert_eq!(why.raw_os_error(), Some(5));
+}

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod crash;
+mod directories;
 mod faults;
 mod repacking;
 mod round_trip;
