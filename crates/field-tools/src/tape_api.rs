@@ -209,13 +209,13 @@ pub struct FileWithoutCopy {
     pub tape: String,
 }
 
-/// A file of which a copy cannot be read.
+/// A copy of a file that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadableFile {
     pub file: u64,
     pub path: Option<String>,
     pub tape: String,
-    /// It is on disk, or on another tape.
+    /// The file is on disk, or has a copy on tape that is not known to be unreadable.
     pub has_other_copy: Option<bool>,
 }
 

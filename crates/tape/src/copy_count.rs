@@ -5,7 +5,6 @@
 
 use crate::live_set::LiveSet;
 use crate::request::{FileId, LibraryName, TapeCopy, TapeName};
-use crate::tape_care::UnreadableCopy;
 use std::collections::BTreeSet;
 
 /// A copy as it is known.
@@ -76,20 +75,20 @@ impl LiveSet {
     /// Whether a copy of a file counts. `times` are those of [`LiveSet::is_lost`]: now, and how long one on a tape that is out of use
     /// does. One on a tape that nobody knows does not.
     pub fn copy_state(&self, file: FileId, copy: &TapeCopy, times: (i64, i64)) -> CopyState {
-        let is_this = |unreadable: &&UnreadableCopy| {
-            unreadable.tape == copy.tape && unreadable.begin_bytes == copy.begin_bytes
-        };
-        if self.unreadable.get(&file).filter(is_this).is_some() {
-            return CopyState::Lost;
-        }
-        if self.is_readable(&copy.tape) {
+        if self.is_good(file, copy) {
             return CopyState::Good;
         }
         let is_known = self.tapes.contains_key(&copy.tape);
-        match is_known && !self.is_lost(&copy.tape, times) {
+        let may_be_good = is_known && !self.unreadable.contains(file, copy);
+        match may_be_good && !self.is_lost(&copy.tape, times) {
             true => CopyState::Away,
             false => CopyState::Lost,
         }
+    }
+
+    /// Whether a copy of a file can be read, as far as is known.
+    pub fn is_good(&self, file: FileId, copy: &TapeCopy) -> bool {
+        self.is_readable(&copy.tape) && !self.unreadable.contains(file, copy)
     }
 
     /// Whether a tape has been out of use for so long that its copies count no more.
@@ -105,7 +104,7 @@ impl LiveSet {
 mod tests {
     use super::*;
     use crate::record::{Record, Tape, TapeState};
-    use crate::tape_care::CareStep;
+    use crate::tape_care::{CareStep, UnreadableCopy};
 
     fn copy(tape: &str) -> TapeCopy {
         TapeCopy::alone(TapeName(tape.into()), 7)

@@ -19,7 +19,7 @@ use crate::record::{DriveRecord, Record, Tape, TapeState};
 use crate::request::{
     DriveName, FamilyName, FileId, LibraryId, LibraryName, RequestId, RequestOutcome, TapeName,
 };
-use crate::tape_care::{TapeCare, UnreadableCopy};
+use crate::tape_care::{TapeCare, UnreadableCopies};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -89,8 +89,7 @@ pub struct LiveSet {
     pub relabels_ns: VecDeque<i64>,
     /// What is done for tapes that nobody waits for.
     pub care: BTreeMap<TapeName, TapeCare>,
-    /// Files of which a copy could not be read, and is not mended.
-    pub unreadable: BTreeMap<FileId, UnreadableCopy>,
+    pub unreadable: UnreadableCopies,
     /// What classes wanted of files when all of them had it last.
     pub compared_classes: Option<String>,
     /// Background work rests until then.
@@ -198,16 +197,19 @@ impl LiveSet {
                 self.settled.remove(request);
             }
             Record::CopyFailed { file, tape, .. } => self.fail_copy(*file, tape),
-            Record::CopyUnreadable { file, copy } => self.add_unreadable(*file, copy),
+            Record::CopyUnreadable { file, copy } => {
+                self.unreadable.insert(*file, copy.clone());
+            }
             Record::Care { at_ns, tape, step } => {
                 self.care
                     .entry(tape.clone())
                     .or_default()
                     .take(*at_ns, step);
             }
-            Record::CopyMended { file } => {
-                self.unreadable.remove(file);
-            }
+            Record::CopyMended { file, copy } => match copy {
+                Some(copy) => self.unreadable.remove(*file, copy),
+                None => self.unreadable.remove_file(*file),
+            },
             Record::CopyPreferred { file, tape } => self.prefer_copy(*file, tape),
             Record::RelabelBegun { at_ns, tape } => {
                 self.relabeling.insert(tape.clone());
@@ -220,7 +222,7 @@ impl LiveSet {
                 self.relabeling.remove(tape);
                 self.locates.remove(tape);
                 self.care.remove(tape);
-                self.unreadable.retain(|_, copy| copy.tape != *tape);
+                self.unreadable.remove_tape(tape);
                 if let Some(tape) = self.tapes.get_mut(tape) {
                     tape.family = None;
                     tape.ended_bytes = None;

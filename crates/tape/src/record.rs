@@ -227,6 +227,9 @@ pub enum Record {
     /// A copy that could not be read was read, has another place, or is needed no more.
     CopyMended {
         file: FileId,
+        /// `None` in records of versions that knew one such copy of each file.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        copy: Option<UnreadableCopy>,
     },
     /// All files have been compared with what classes want of them, as these words tell it, and have it.
     ClassesCompared {
@@ -490,6 +493,31 @@ mod tests {
         let line = serde_json::to_string(&snapshot).expect("plain data");
         let read: Record = serde_json::from_str(&line).expect("a record");
         assert_eq!(read, snapshot);
+    }
+
+    #[test]
+    fn unreadable_copies_are_read_as_versions_stored_them_that_knew_one_of_each_file() {
+        let of = |line: &str| serde_json::from_str::<Record>(line).expect(line);
+        let snapshot = of(r#"{"Snapshot":{"unreadable":{"7":{"tape":"t","begin_bytes":5}}}}"#);
+        let further = of(r#"{"CopyUnreadable":{"file":7,"copy":{"tape":"u","begin_bytes":9}}}"#);
+        let known = |records: &[&Record]| {
+            let live = LiveSet::of(records.iter().copied());
+            let tapes = live
+                .unreadable
+                .copies()
+                .map(|(_, copy)| copy.tape.0.to_string());
+            tapes.collect::<Vec<_>>()
+        };
+        assert_eq!(known(&[&snapshot]), ["t"]);
+        assert_eq!(known(&[&snapshot, &further]), ["t", "u"]);
+        let all = LiveSet::of([&snapshot, &further]);
+        let line = serde_json::to_string(&Record::Snapshot(Box::new(all))).expect("plain data");
+        assert_eq!(known(&[&of(&line)]), ["t", "u"]);
+        let mended = of(r#"{"CopyMended":{"file":7,"copy":{"tape":"t","begin_bytes":5}}}"#);
+        assert_eq!(known(&[&snapshot, &further, &mended]), ["u"]);
+        // The one that such a version knew.
+        let mended = of(r#"{"CopyMended":{"file":7}}"#);
+        assert!(known(&[&snapshot, &further, &mended]).is_empty());
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::request::{
     ArchiveRequest, DriveName, FamilyName, FileId, FilePlace, LibraryName, RecallRequest,
     RequestId, RequestOutcome, TapeCopy, TapeErrorScope, TapeName,
 };
-use crate::tape_care::CareStep;
+use crate::tape_care::{CareStep, UnreadableCopy};
 use crate::watchdog::{Watchdog, WatchdogLimits};
 use archive_demand::GroupTally;
 use calibrating::Calibrations;
@@ -216,7 +216,10 @@ pub enum Input {
         step: CareStep,
     },
     /// A copy that could not be read has another place, or is needed no more.
-    CopyMended(FileId),
+    CopyMended {
+        file: FileId,
+        copy: UnreadableCopy,
+    },
     /// All files have been compared with what classes want of them, as these words tell it, and have it.
     ClassesCompared(String),
     /// Libraries that are left alone for a while are tried now.
@@ -606,7 +609,7 @@ impl RequestEngine {
                 let at_ns = now_ns;
                 self.keep(out, Record::Care { at_ns, tape, step });
             }
-            Input::CopyMended(file) => self.mend_copy(file, out),
+            Input::CopyMended { file, copy } => self.mend_copy(file, copy, out),
             Input::ClassesCompared(classes) => {
                 if self.live.compared_classes.as_ref() != Some(&classes) {
                     self.keep(out, Record::ClassesCompared { classes });

@@ -2,8 +2,9 @@
 //! they can be written anew.
 
 use crate::relabel::RelabelOrder;
-use crate::request::TapeName;
+use crate::request::{FileId, TapeCopy, TapeName};
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of the care for one tape.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,8 +94,109 @@ impl TapeCare {
 }
 
 /// A copy of a file that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnreadableCopy {
     pub tape: TapeName,
     pub begin_bytes: u64,
+}
+
+impl UnreadableCopy {
+    pub fn of(copy: &TapeCopy) -> UnreadableCopy {
+        UnreadableCopy {
+            tape: copy.tape.clone(),
+            begin_bytes: copy.begin_bytes,
+        }
+    }
+
+    /// Whether the copy is this one.
+    pub fn is(&self, copy: &TapeCopy) -> bool {
+        self.tape == copy.tape && self.begin_bytes == copy.begin_bytes
+    }
+}
+
+/// Files with copies that could not be read and are not mended. No file is without such a copy. Of so many files at most; others are
+/// found again by the next verification.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<FileId, StoredCopies>")]
+pub struct UnreadableCopies(BTreeMap<FileId, BTreeSet<UnreadableCopy>>);
+
+const UNREADABLE_FILES_MAX: usize = 100_000;
+
+/// As they are stored. Versions that knew one copy of each file stored that alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum StoredCopies {
+    All(BTreeSet<UnreadableCopy>),
+    One(UnreadableCopy),
+}
+
+impl From<BTreeMap<FileId, StoredCopies>> for UnreadableCopies {
+    fn from(stored: BTreeMap<FileId, StoredCopies>) -> UnreadableCopies {
+        let files = stored.into_iter().map(|(file, copies)| match copies {
+            StoredCopies::All(copies) => (file, copies),
+            StoredCopies::One(copy) => (file, BTreeSet::from([copy])),
+        });
+        UnreadableCopies(files.collect())
+    }
+}
+
+impl UnreadableCopies {
+    pub(crate) fn insert(&mut self, file: FileId, copy: UnreadableCopy) {
+        if self.0.len() < UNREADABLE_FILES_MAX || self.0.contains_key(&file) {
+            self.0.entry(file).or_default().insert(copy);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, file: FileId, copy: &UnreadableCopy) {
+        let Some(copies) = self.0.get_mut(&file) else {
+            return;
+        };
+        copies.remove(copy);
+        if copies.is_empty() {
+            self.0.remove(&file);
+        }
+    }
+
+    pub(crate) fn remove_file(&mut self, file: FileId) {
+        self.0.remove(&file);
+    }
+
+    pub(crate) fn remove_tape(&mut self, tape: &TapeName) {
+        self.0.retain(|_, copies| {
+            copies.retain(|copy| copy.tape != *tape);
+            !copies.is_empty()
+        });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Files, however many copies of each.
+    pub fn file_count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn has_file(&self, file: FileId) -> bool {
+        self.0.contains_key(&file)
+    }
+
+    pub fn contains(&self, file: FileId, copy: &TapeCopy) -> bool {
+        self.of(file).any(|known| known.is(copy))
+    }
+
+    /// Those of one file.
+    pub fn of(&self, file: FileId) -> impl Iterator<Item = &UnreadableCopy> {
+        self.0.get(&file).into_iter().flatten()
+    }
+
+    /// Those of each file.
+    pub fn files(&self) -> impl Iterator<Item = (FileId, &BTreeSet<UnreadableCopy>)> {
+        self.0.iter().map(|(file, copies)| (*file, copies))
+    }
+
+    pub fn copies(&self) -> impl Iterator<Item = (FileId, &UnreadableCopy)> {
+        let files = self.files();
+        files.flat_map(|(file, copies)| copies.iter().map(move |copy| (file, copy)))
+    }
 }

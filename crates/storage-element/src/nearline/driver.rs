@@ -246,8 +246,9 @@ impl<S: TapeSystem> Driver<S> {
                     Vec::new()
                 }
                 DriverTask::Tell(outcome) => {
+                    let copied = outcome.copied_file();
                     self.tell(outcome).await;
-                    Vec::new()
+                    copied.map_or_else(Vec::new, |file| self.system.copy_told(file))
                 }
             };
             if self.is_over {
@@ -456,8 +457,8 @@ impl<S: TapeSystem> Driver<S> {
         *self.status.lock() = status;
     }
 
-    pub(super) fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool {
-        self.system.has_readable_copy(copies)
+    pub(super) fn has_readable_copy(&self, file: EntryId, copies: &[TapeCopyUri]) -> bool {
+        self.system.has_readable_copy(file, copies)
     }
 
     pub(super) fn keep_free_permille(&self) -> u16 {

@@ -102,6 +102,22 @@ pub(super) enum TapeOutcome {
     RemovalsEnded(Vec<String>),
 }
 
+impl TapeOutcome {
+    /// The file that has a further copy.
+    pub(super) fn copied_file(&self) -> Option<EntryId> {
+        match self {
+            TapeOutcome::CopyMade { file, .. } => Some(*file),
+            TapeOutcome::Archived { .. }
+            | TapeOutcome::DiskCopyDamaged(_)
+            | TapeOutcome::LostInTrash { .. }
+            | TapeOutcome::NotRecalled { .. }
+            | TapeOutcome::Later(_)
+            | TapeOutcome::NoRoom { .. }
+            | TapeOutcome::RemovalsEnded(_) => None,
+        }
+    }
+}
+
 /// How a try to bring a file has ended.
 #[derive(Debug)]
 pub(super) enum RecallEnd {

@@ -53,6 +53,9 @@ impl<S: TapeSystem> Driver<S> {
         let Lookup::File(found) = self.tape_file(file) else {
             return;
         };
+        if !self.has_readable_copy(file, &found.copies) {
+            return;
+        }
         if let Some(pool) = found.pool {
             let evict = NearlineChange::Evict {
                 file,
@@ -87,7 +90,7 @@ impl<S: TapeSystem> Driver<S> {
                     break 'pages;
                 }
                 // On disk is the last copy that can be read, or one that is written to tape anew.
-                if self.is_held(file.id) || !self.has_readable_copy(&file.copies) {
+                if self.is_held(file.id) || !self.has_readable_copy(file.id, &file.copies) {
                     continue;
                 }
                 let evict = NearlineChange::Evict {

@@ -472,7 +472,7 @@ impl TapeSystem for HsmProgram {
     }
 
     /// Of tapes behind a program nothing is known.
-    fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool {
+    fn has_readable_copy(&self, _file: EntryId, copies: &[TapeCopyUri]) -> bool {
         !copies.is_empty()
     }
 

@@ -17,7 +17,7 @@ use care::Care;
 pub(super) use care::CareNews;
 pub(crate) use care::UnreadableStatus;
 pub(crate) use catalogue::{LiveBytes, live_bytes};
-pub(super) use copy_uri::COPY_SCHEME;
+pub(super) use copy_uri::{COPY_SCHEME, CopyUri};
 use library_clock::LibraryClock;
 pub(crate) use library_status::{DriveActivity, LibrariesStatus};
 pub(super) use recorded::is_of_library;
@@ -34,7 +34,6 @@ use crate::clock::BelievedClock;
 use crate::tape_counts::TapeCounts;
 use crate::tape_meter::MeterState;
 use crate::tape_operator::{OperatorOrder, ReplySender};
-use copy_uri::CopyUri;
 use disk_side::DiskSide;
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::{EntryId, Namespace, TapeCopyUri, TapeFile, TapeRemoval};
@@ -155,8 +154,8 @@ impl TapeLibraries {
         let full = live.full_libraries.iter();
         let full =
             full.map(|(name, pause)| (TapeIncident::LibraryFull(name.clone()), pause.since_ns));
-        let unreadable = live.unreadable.values();
-        let unreadable = unreadable.map(|copy| {
+        let unreadable = live.unreadable.copies();
+        let unreadable = unreadable.map(|(_, copy)| {
             let incident = TapeIncident::FilesUnreadable(copy.tape.clone());
             (incident, self.newest_ns)
         });
@@ -570,6 +569,10 @@ impl TapeSystem for TapeLibraries {
         self.care.look_at_copies();
     }
 
+    fn copy_told(&mut self, file: EntryId) -> Vec<LibraryTask> {
+        self.forget_replaced(FileId(file.0))
+    }
+
     fn care_for_tapes(&mut self) -> Vec<LibraryTask> {
         self.begin_care()
     }
@@ -589,10 +592,11 @@ impl TapeSystem for TapeLibraries {
         self.engine.live().requests.contains_key(&get)
     }
 
-    /// A tape that is broken, disabled or not configured any more is none of those that can be read.
-    fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool {
+    /// A tape that is broken, disabled or not configured any more is none of those that can be read, nor is a copy on another one that
+    /// was found unreadable.
+    fn has_readable_copy(&self, file: EntryId, copies: &[TapeCopyUri]) -> bool {
         let mut known = copies.iter().filter_map(|copy| CopyUri::parse(&copy.uri));
-        known.any(|uri| self.engine.live().is_readable(&uri.copy.tape))
+        known.any(|uri| self.engine.live().is_good(FileId(file.0), &uri.copy))
     }
 
     fn compares_puts(&self) -> bool {

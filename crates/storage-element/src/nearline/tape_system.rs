@@ -64,6 +64,11 @@ pub(super) trait TapeSystem: Sized + Send + 'static {
     /// A file has come back from the trash, perhaps with fewer copies than it should have.
     fn file_restored(&mut self) {}
 
+    /// The namespace was told of a further copy of a file, and has kept it if the file is there.
+    fn copy_told(&mut self, _file: EntryId) -> Vec<TaskOf<Self>> {
+        Vec::new()
+    }
+
     /// Whether it needs the copy of a file on disk, which is on tape as well.
     fn holds(&self, _file: EntryId) -> bool {
         false
@@ -74,8 +79,8 @@ pub(super) trait TapeSystem: Sized + Send + 'static {
 
     fn is_getting(&self, file: EntryId) -> bool;
 
-    /// Whether one of these copies can be read, as far as it is known of tapes.
-    fn has_readable_copy(&self, copies: &[TapeCopyUri]) -> bool;
+    /// Whether one of these copies of a file can be read, as far as is known.
+    fn has_readable_copy(&self, file: EntryId, copies: &[TapeCopyUri]) -> bool;
 
     /// Whether what it takes is compared with what was written while it is read.
     fn compares_puts(&self) -> bool {

@@ -9,6 +9,7 @@ use penstock_persistence::namespace::{EntryId, TrashQuery};
 use penstock_storage_element::{StorageConfig, TapeSystemConfig};
 use penstock_tape::locate::SECOND_NS;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -658,6 +659,172 @@ async fn a_tape_that_is_out_of_use_for_a_short_while_costs_no_copies() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(site.copies(), before);
     assert_eq!(site.libraries().await["incidents"], json!([]));
+}
+
+/// Files are written to tape again one after the other.
+fn with_small_parts(config: &mut StorageConfig, keep_free_permille: u16) {
+    with_one_tape(config, keep_free_permille);
+    config.limits.trash = Duration::from_secs(3_600);
+    let tape = config.nearline.as_mut().expect("there");
+    if let TapeSystemConfig::Libraries(libraries) = &mut tape.system {
+        libraries.care.part_bytes = 1;
+    }
+}
+
+/// A site with these files on disk and on one tape, of which the first cannot be read there, as a verification has found. No tape takes
+/// them again.
+async fn with_unreadable(trust: &Trust, files: usize, unreadable: usize) -> Site {
+    let site = Site::with_tls_and(trust, |config| with_small_parts(config, 0)).await;
+    for number in 0..files {
+        let path = format!("/tape/f{number}");
+        site.put(&path, content(number).as_bytes()).await;
+    }
+    for number in 0..files {
+        site.becomes(&format!("/tape/f{number}"), "DISK_AND_TAPE")
+            .await;
+    }
+    let tapes: BTreeSet<String> = site
+        .copies()
+        .iter()
+        .map(|(_, uris)| tape_of(&uris[0]))
+        .collect();
+    assert_eq!(tapes.len(), 1, "all lie on one tape");
+    for number in 0..unreadable {
+        assert_eq!(site.spoil("silo", &content(number)), 1);
+    }
+    for number in 1..=4 {
+        let read_only = json!({"state": "read_only"});
+        site.ordered(&format!("tape/silo-{number:03}"), read_only)
+            .await;
+    }
+    let place = format!("tape/{}/verify", tapes.first().expect("one"));
+    site.ordered(&place, json!({})).await;
+    site.told("found", |told| {
+        told["libraries"]["care"]["unreadable_files"] == unreadable
+    })
+    .await;
+    site
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_file_leaves_the_disk_whose_copy_on_tape_is_known_to_be_unreadable() {
+    let trust = Trust::new();
+    let site = with_unreadable(&trust, 3, 2).await;
+    // One of both at a time is to be written again, and cannot be.
+    let site = site
+        .reopen_with_tls(&trust, |config| with_small_parts(config, EVICTS_ALL))
+        .await;
+    // Copies leave in the order of their files.
+    site.becomes("/tape/f2", "TAPE").await;
+    for number in 0..2 {
+        let path = format!("/tape/f{number}");
+        assert_eq!(site.locality(&path).await, "DISK_AND_TAPE");
+        let got = site.send("GET", &path, &[], b"").await;
+        assert_eq!((got.status, got.text()), (200, content(number)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_cannot_be_read_is_known_as_long_as_its_file_can_be_restored() {
+    let trust = Trust::new();
+    let site = with_unreadable(&trust, 2, 1).await;
+    let removed = site.send("DELETE", "/tape/f0", &[], b"").await;
+    assert_eq!(removed.status, 204);
+    let file = site.trash().remove(0);
+    let site = site
+        .reopen_with_tls(&trust, |config| with_small_parts(config, 0))
+        .await;
+    // Files that cannot be read are looked at once an hour of the libraries, which is less than a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let told = site.libraries().await;
+    assert_eq!(told["libraries"]["care"]["unreadable_files"], 1, "{told:#}");
+    let token = site.token(SCOPES);
+    let place = format!("/.penstock/trash/{file}");
+    let restored = site.send_as(&token, "POST", &place, &[], b"{}").await;
+    assert_eq!(restored.status, 201, "{}", restored.text());
+    let site = site
+        .reopen_with_tls(&trust, |config| with_small_parts(config, EVICTS_ALL))
+        .await;
+    site.becomes("/tape/f1", "TAPE").await;
+    site.becomes("/tape/f0", "DISK_AND_TAPE").await;
+    let got = site.send("GET", "/tape/f0", &[], b"").await;
+    assert_eq!((got.status, got.text()), (200, content(0)));
+    // It is removed once more while it waits to be written again, and then there are tapes for that.
+    let removed = site.send("DELETE", "/tape/f0", &[], b"").await;
+    assert_eq!(removed.status, 204);
+    for number in 1..=4 {
+        let enabled = json!({"state": "enabled"});
+        site.ordered(&format!("tape/silo-{number:03}"), enabled)
+            .await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let told = site.libraries().await;
+    assert_eq!(told["libraries"]["care"]["unreadable_files"], 1, "{told:#}");
+    // When it is gone for good nobody needs to know.
+    let place = "/.penstock/trash?path=/tape";
+    let emptied = site.send_as(&token, "DELETE", place, &[], b"").await;
+    assert_eq!(emptied.status, 200, "{}", emptied.text());
+    site.told("forgotten", |told| {
+        told["libraries"]["care"]["unreadable_files"] == 0 && told["incidents"] == json!([])
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_which_both_copies_cannot_be_read_has_no_other_copy_and_is_not_read_for_ever() {
+    let trust = Trust::new();
+    let site = Site::with_tls_and(&trust, |config| {
+        with_silo(config);
+        with_unpacked_annex(config);
+        replacing_copies_after(config, 0);
+    })
+    .await;
+    archived(&site, 0..2).await;
+    for library in ["silo", "annex"] {
+        assert_eq!(site.spoil(library, &content(1)), 1);
+    }
+    let uris = site.copies().remove(1).1;
+    let silo = uris.iter().find(|uri| uri.contains("://silo/"));
+    let annex = uris.iter().find(|uri| uri.contains("://annex/"));
+    let tapes = [silo, annex].map(|uri| tape_of(uri.expect("one in each")));
+    let place = format!("tape/{}/verify", tapes[0]);
+    site.ordered(&place, json!({})).await;
+    let told = site
+        .told("both are known", |told| {
+            let unreadable = &told["libraries"]["care"]["unreadable"];
+            unreadable.as_array().is_some_and(|all| all.len() == 2)
+        })
+        .await;
+    let care = &told["libraries"]["care"];
+    assert_eq!(care["unreadable_files"], 1);
+    for (one, tape) in [1, 0].into_iter().zip(&tapes) {
+        let one = &care["unreadable"][one];
+        assert_eq!(
+            (&one["path"], &one["tape"], &one["has_other_copy"]),
+            (&json!("/tape/s1/f1"), &json!(tape), &json!(false)),
+            "{care:#}"
+        );
+    }
+    // It is tried again once an hour of the libraries, which is less than a second, if there is something to read.
+    let mounts = |told: &Value| told["libraries"]["mounts"].as_array().map(Vec::len);
+    site.told("the drives are free", |told| {
+        let drives = told["libraries"]["drives"].as_array().expect("listed");
+        drives.iter().all(|drive| drive["state"] == "free")
+    })
+    .await;
+    let before = mounts(&site.libraries().await);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(mounts(&site.libraries().await), before);
+    // When one of the tapes is out of use the file has a copy on the other one that counts for nothing.
+    site.ordered(&format!("tape/{}", tapes[1]), json!({"state": "disabled"}))
+        .await;
+    let told = site
+        .told("it is told", |told| {
+            told["libraries"]["care"]["without_copy_files"] == 1
+        })
+        .await;
+    let lost = &told["libraries"]["care"]["without_copy"][0];
+    assert_eq!(lost["path"], "/tape/s1/f1");
 }
 
 fn replacing_copies_after(config: &mut StorageConfig, wait_ns: i64) {

@@ -1,11 +1,7 @@
 //! What is known of how well tapes can be read.
 
 use super::{LiveSet, RequestTarget};
-use crate::request::{FileId, ReadPurpose, RequestId, RequestOutcome, TapeName};
-use crate::tape_care::UnreadableCopy;
-
-/// Files of which it is known that a copy cannot be read. Others are found again by the next verification.
-const UNREADABLE_MAX: usize = 100_000;
+use crate::request::{ReadPurpose, RequestId, RequestOutcome, TapeName};
 
 impl LiveSet {
     /// Before a request ends: whether it has told something of its tape.
@@ -39,14 +35,9 @@ impl LiveSet {
         }
     }
 
-    pub(super) fn add_unreadable(&mut self, file: FileId, copy: &UnreadableCopy) {
-        if self.unreadable.len() < UNREADABLE_MAX {
-            self.unreadable.insert(file, copy.clone());
-        }
-    }
-
     /// Whether files on this tape cannot be read.
     pub fn has_unreadable(&self, tape: &TapeName) -> bool {
-        self.unreadable.values().any(|copy| copy.tape == *tape)
+        let mut copies = self.unreadable.copies();
+        copies.any(|(_, copy)| copy.tape == *tape)
     }
 }

@@ -165,10 +165,7 @@ impl RequestEngine {
         let Some(copy) = copies.iter().find(|copy| copy.tape == *tape) else {
             return;
         };
-        let copy = UnreadableCopy {
-            tape: tape.clone(),
-            begin_bytes: copy.begin_bytes,
-        };
+        let copy = UnreadableCopy::of(copy);
         if !self.live.has_unreadable(tape) {
             let incident = TapeIncident::FilesUnreadable(tape.clone());
             out.effects.push(Effect::Open(incident));
@@ -177,13 +174,15 @@ impl RequestEngine {
     }
 
     /// A copy that could not be read can be, or is needed no more.
-    pub(super) fn mend_copy(&mut self, file: FileId, out: &mut Turnout) {
-        let Some(copy) = self.live.unreadable.get(&file).cloned() else {
+    pub(super) fn mend_copy(&mut self, file: FileId, copy: UnreadableCopy, out: &mut Turnout) {
+        if !self.live.unreadable.of(file).any(|known| *known == copy) {
             return;
-        };
-        self.keep(out, Record::CopyMended { file });
-        if !self.live.has_unreadable(&copy.tape) {
-            let incident = TapeIncident::FilesUnreadable(copy.tape);
+        }
+        let tape = copy.tape.clone();
+        let copy = Some(copy);
+        self.keep(out, Record::CopyMended { file, copy });
+        if !self.live.has_unreadable(&tape) {
+            let incident = TapeIncident::FilesUnreadable(tape);
             out.effects.push(Effect::Close(incident));
         }
     }

@@ -11,6 +11,7 @@ use crate::record::{DriveRecord, Record};
 use crate::request::{
     DriveName, FileId, ReadPurpose, RecallRequest, RequestOutcome, TapeName, VoName,
 };
+use crate::tape_care::UnreadableCopy;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Above so many files an order is not improved.
@@ -90,6 +91,10 @@ impl RequestEngine {
         }
         let entry = self.live.recalls.get(&file);
         let is_on_disk = is_on_disk && entry.is_some_and(|entry| !entry.is_compared);
+        let tape = self.live.mount(drive).map(|mount| &mount.tape);
+        let mut copies = entry.into_iter().flat_map(|entry| &entry.copies);
+        let read = copies.find(|copy| Some(&copy.tape) == tape);
+        let read = read.map(UnreadableCopy::of);
         let verifiers = entry.map_or_else(Vec::new, RecallEntry::verifiers);
         for request in self.askers_of(RequestTarget::Recall(file)) {
             match verifiers.contains(&request) {
@@ -98,10 +103,8 @@ impl RequestEngine {
                 false => {}
             }
         }
-        let tape = self.live.mount(drive).map(|mount| mount.tape.clone());
-        let unreadable = self.live.unreadable.get(&file);
-        if unreadable.is_some_and(|copy| Some(&copy.tape) == tape.as_ref()) {
-            self.mend_copy(file, out);
+        if let Some(copy) = read {
+            self.mend_copy(file, copy, out);
         }
         let located_ns = self.take_located(drive);
         let drive = drive.clone();

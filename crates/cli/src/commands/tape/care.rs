@@ -7,6 +7,7 @@ use crate::exit::CommandError;
 use crate::output::Output;
 use penstock_field_tools::tape_api::TapeCareDocument;
 use penstock_model::text::{one_line, plural};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::time::Duration;
@@ -159,12 +160,16 @@ pub(super) fn care_text(care: &TapeCareDocument, out: &mut String) {
         let fate = match file.has_other_copy {
             Some(true) => "will be rewritten from another copy",
             Some(false) => "has no other copy: ask its owner for one",
-            None => "is no longer needed",
+            None => "is needed only if it is restored",
         };
         let _ = writeln!(out, "unreadable on {}: {path} {fate}", file.tape);
     }
-    let named = care.unreadable.len() as u64;
-    more_files(care.unreadable_files.saturating_sub(named), out);
+    // One of which no copy can be read is named with each.
+    let named: BTreeSet<u64> = care.unreadable.iter().map(|one| one.file).collect();
+    more_files(
+        care.unreadable_files.saturating_sub(named.len() as u64),
+        out,
+    );
 }
 
 fn more_files(more: u64, out: &mut String) {

@@ -30,7 +30,6 @@ use moves::{MoveGoal, TapeMoves};
 use moving::{MoveKind, StaysTold};
 use penstock_model::{PoolName, Timestamp};
 use penstock_persistence::namespace::{NamespaceError, TAPE_REMOVAL_USUAL};
-use penstock_tape::copy_count::CopyState;
 use penstock_tape::locate::SECOND_NS;
 use penstock_tape::relabel::RelabelRefusal;
 use penstock_tape::repack::{DiskComparison, RepackStep};
@@ -257,10 +256,8 @@ impl TapeLibraries {
                 if comparison == DiskComparison::Differs {
                     self.note_damaged(file);
                 }
-                let times = (now_ns, self.care.config.copies_wait_ns);
                 let live = self.engine.live();
-                let is_good =
-                    |copy: &TapeCopy| live.copy_state(file, copy, times) == CopyState::Good;
+                let is_good = |copy: &TapeCopy| live.is_good(file, copy);
                 let compare = |moves: &mut TapeMoves| moves.compared(file, comparison, is_good);
                 let steps = self.care.steps(compare);
                 self.take_steps(steps)

@@ -9,7 +9,7 @@ pub(in super::super) const COPY_SCHEME: &str = "penstock-tape://";
 /// `penstock-tape://LIBRARY/TAPE/BEGIN?size=BYTES`, where BEGIN is the place of the file's first byte on the tape. Of a file in an
 /// aggregate `&aggregate=BEGIN-BYTES` follows, where that lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CopyUri {
+pub(in super::super) struct CopyUri {
     pub library: LibraryName,
     pub copy: TapeCopy,
     pub size_bytes: u64,
@@ -17,7 +17,7 @@ pub(super) struct CopyUri {
 
 impl CopyUri {
     /// `None`: it is none, such as the name that the program of an HSM has given.
-    pub(super) fn parse(uri: &str) -> Option<CopyUri> {
+    pub(in super::super) fn parse(uri: &str) -> Option<CopyUri> {
         let (place, more) = uri.strip_prefix(COPY_SCHEME)?.split_once("?size=")?;
         let mut parts = place.split('/');
         let (library, tape, begin) = (parts.next()?, parts.next()?, parts.next()?);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::aggregate::{aggregate_bytes, index_bytes};
+use crate::copy_count::CopyState;
 use crate::request::AggregateExtent;
 
 const MB: u64 = 1_000_000;
@@ -735,18 +736,66 @@ fn a_copy_that_cannot_be_read_is_one_incident_of_its_tape_until_it_is_mended() {
     assert_eq!(verification.unreadable_files, 2);
     // Nobody asks for them any more, and a restart knows them all the same.
     let records = lab.records.clone();
-    assert_eq!(LiveSet::of(&records).unreadable.len(), 2);
+    assert_eq!(LiveSet::of(&records).unreadable.file_count(), 2);
     let closed = Effect::Close(incident);
-    let first = lab.give(Input::CopyMended(FileId(7)));
+    let mended = |file| Input::CopyMended {
+        file: FileId(file),
+        copy: unreadable("t", file * 5),
+    };
+    let first = lab.give(mended(7));
     assert!(!first.contains(&closed), "{first:?}");
-    assert!(lab.give(Input::CopyMended(FileId(8))).contains(&closed));
+    assert!(lab.give(mended(8)).contains(&closed));
     // What is read after all is mended as well.
     lab.give(Input::Recall(vec![recall(9, 9, &[("t", 700)])]));
     let next = fail(&mut lab);
     assert!(next.contains(&opened), "{next:?}");
     let again = lab.give(Input::Recall(vec![recall(10, 9, &[("t", 700)])]));
     assert_eq!(lab.perform(again), [9]);
-    assert_eq!(lab.engine.live().unreadable.len(), 0);
+    assert!(lab.engine.live().unreadable.is_empty());
+}
+
+fn unreadable(tape: &str, begin: u64) -> UnreadableCopy {
+    UnreadableCopy {
+        tape: tape_name(tape),
+        begin_bytes: begin * GB,
+    }
+}
+
+#[test]
+fn each_copy_of_a_file_that_cannot_be_read_is_known_until_it_is_mended() {
+    let mut lab = Lab::new(policy(), 1, &["t", "u"]);
+    let file = FileId(7);
+    let copies = [("t", 5), ("u", 9)];
+    let place = |(tape, begin): (&str, u64)| TapeCopy::alone(tape_name(tape), begin * GB);
+    let states = |lab: &Lab| {
+        let live = lab.engine.live();
+        copies.map(|copy| live.copy_state(file, &place(copy), (0, i64::MAX)))
+    };
+    for (request, copy) in (1..).zip(copies) {
+        lab.give(Input::Recall(vec![verification(request, 7, &[copy])]));
+        lab.report("d0", DriveReport::Mounted);
+        lab.report("d0", DriveReport::Failed(TapeErrorScope::File));
+        lab.give(Input::Tick);
+        lab.now_ns += HOUR_NS;
+        lab.give(Input::Tick);
+        lab.report("d0", DriveReport::Dismounted);
+    }
+    assert_eq!(states(&lab), [CopyState::Lost, CopyState::Lost]);
+    // A user has it from one of them after all. That tells nothing of the other one.
+    let asked = lab.give(Input::Recall(vec![recall(9, 7, &copies[..1])]));
+    assert_eq!(lab.perform(asked), [7]);
+    assert_eq!(states(&lab), [CopyState::Good, CopyState::Lost]);
+    let at_another_place = unreadable("u", 8);
+    lab.give(Input::CopyMended {
+        file,
+        copy: at_another_place,
+    });
+    assert_eq!(states(&lab), [CopyState::Good, CopyState::Lost]);
+    let closed = Effect::Close(TapeIncident::FilesUnreadable(tape_name("u")));
+    let copy = unreadable("u", 9);
+    let mended = lab.give(Input::CopyMended { file, copy });
+    assert!(mended.contains(&closed), "{mended:?}");
+    assert_eq!(states(&lab), [CopyState::Good, CopyState::Good]);
 }
 
 #[test]

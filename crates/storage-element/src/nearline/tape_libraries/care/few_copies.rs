@@ -8,7 +8,7 @@ use crate::config::ArchiveClasses;
 use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError, TrashedFile};
 use penstock_tape::repack::DiskComparison;
 use penstock_tape::request::{FileId, TapeName};
-use penstock_tape::tape_care::UnreadableCopy;
+use penstock_tape::tape_care::UnreadableCopies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(super) struct CopySearch {
     /// Each can have one copy of a file.
     pub libraries: usize,
     pub readable: BTreeSet<TapeName>,
-    pub unreadable: BTreeMap<FileId, UnreadableCopy>,
+    pub unreadable: UnreadableCopies,
     /// Files of the trash of which it is known that nothing but their copies on lost tapes is left.
     pub kept: BTreeSet<EntryId>,
 }
@@ -198,16 +198,12 @@ impl CopySearch {
     }
 
     fn has_good_copy(&self, file: EntryId) -> Result<bool, NamespaceError> {
-        let unreadable = self.unreadable.get(&FileId(file.0));
         let copies = self.namespace.tape_copies_of(file)?;
         let mut copies = copies
             .iter()
             .filter_map(|copy| Some(CopyUri::parse(&copy.uri)?.copy));
         Ok(copies.any(|copy| {
-            let is_this = |known: &&UnreadableCopy| {
-                known.tape == copy.tape && known.begin_bytes == copy.begin_bytes
-            };
-            self.readable.contains(&copy.tape) && unreadable.filter(is_this).is_none()
+            self.readable.contains(&copy.tape) && !self.unreadable.contains(FileId(file.0), &copy)
         }))
     }
 

@@ -6,7 +6,7 @@ use super::super::TapeLibraries;
 use super::super::copy_uri::CopyUri;
 use super::few_copies::{CopySearch, FewCopies, Scope, TapeScope};
 use super::listing::{ListedFile, prefix_of};
-use super::moves::{LostFile, MoveGoal, TapeMoves};
+use super::moves::{LostFile, MoveGoal, TapeMoves, tape_of_lost};
 use super::moving::{MoveKind, tell_stays};
 use super::{CareNews, Stage, blocking, logged};
 use crate::config::ArchiveClasses;
@@ -364,14 +364,14 @@ impl TapeLibraries {
         let uris = uris.filter_map(|copy| CopyUri::parse(&copy.uri));
         let copies: Vec<CopyUri> = uris.collect();
         let live = self.engine.live();
-        let mut tapes = copies.iter().map(|uri| &uri.copy.tape);
-        let (first, is_readable) = (copies.first(), tapes.any(|tape| live.is_readable(tape)));
-        if let Some(tape) = first.map(|uri| uri.copy.tape.clone())
-            && !is_readable
+        let now_ns = self.now_ns();
+        let times = (now_ns, self.care.config.copies_wait_ns);
+        let is_good = copies.iter().any(|uri| live.is_good(file, &uri.copy));
+        if let Some(tape) = tape_of_lost(live, &copies, times)
+            && !is_good
         {
             let path = found.path;
             let lost = LostFile { file, path, tape };
-            let now_ns = self.now_ns();
             self.care.further_copies.note_lost(lost, now_ns);
         }
     }

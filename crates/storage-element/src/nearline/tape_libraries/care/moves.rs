@@ -83,7 +83,7 @@ pub(super) struct TapeMoves {
 /// What is to be done for a file, as it is found when it is looked up.
 enum MoveDecision {
     Move(Box<LiveFile>),
-    /// It has no copy there any more, or needs none.
+    /// It has no copy there any more, needs none, or is not in the tree.
     Gone,
     /// It needs a copy, and a tape that is away has one to make it from.
     TapeAway,
@@ -108,9 +108,9 @@ pub(super) struct LostFile {
 #[derive(Default)]
 pub(super) struct NextMoves {
     pub orders: Vec<RepackOrder>,
-    /// Files without a copy on the tape any more.
+    /// Files without a copy on the tape any more, or not in the tree: in the trash they have it still.
     pub gone: Vec<FileId>,
-    /// Files of which there is nothing but a copy that cannot be read.
+    /// Files of which there is nothing but copies that cannot be read.
     pub hopeless: Vec<FileId>,
     /// Files without a copy that counts.
     pub lost: Vec<LostFile>,
@@ -245,13 +245,14 @@ impl TapeMoves {
             }
             MoveGoal::Mend(tape) => match moved_file(context, (listed, found), uris, tape) {
                 None => MoveDecision::Gone,
-                Some(live) if live.disk == DiskCopy::Absent && live.copies.len() < 2 => {
-                    MoveDecision::Hopeless
-                }
                 Some(live) => {
-                    let is_unreadable = true;
+                    let unreadable = &context.live.unreadable;
+                    let is_source = |copy: &TapeCopy| !unreadable.contains(live.file, copy);
+                    if live.disk == DiskCopy::Absent && !live.copies.iter().any(is_source) {
+                        return MoveDecision::Hopeless;
+                    }
                     MoveDecision::Move(Box::new(LiveFile {
-                        is_unreadable,
+                        is_unreadable: true,
                         ..live
                     }))
                 }
@@ -324,10 +325,10 @@ fn copied_file(
     (file, found): (FileId, &TapeFile),
     uris: Vec<CopyUri>,
 ) -> MoveDecision {
-    let Some(tape) = uris.first().map(|uri| uri.copy.tape.clone()) else {
+    let times = (context.now_ns, context.copies_wait_ns);
+    let Some(tape) = tape_of_lost(context.live, &uris, times) else {
         return MoveDecision::Gone;
     };
-    let times = (context.now_ns, context.copies_wait_ns);
     let known = uris.into_iter().map(|uri| KnownCopy {
         state: context.live.copy_state(file, &uri.copy, times),
         library: uri.library,
@@ -355,6 +356,17 @@ fn copied_file(
             }),
         },
     }
+}
+
+/// The tape that a file without a good copy counts for: the first that is lost, if one is.
+pub(super) fn tape_of_lost(
+    live: &LiveSet,
+    uris: &[CopyUri],
+    times: (i64, i64),
+) -> Option<TapeName> {
+    let mut tapes = uris.iter().map(|uri| &uri.copy.tape);
+    let lost = tapes.clone().find(|tape| live.is_lost(tape, times));
+    lost.or_else(|| tapes.next()).cloned()
 }
 
 fn live_file(

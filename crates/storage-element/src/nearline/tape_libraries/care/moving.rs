@@ -14,6 +14,7 @@ use penstock_tape::locate::SECOND_NS;
 use penstock_tape::repack::{RepackOrder, RepackStep};
 use penstock_tape::request::{FileId, RequestOutcome, TapeCopy, TapeName};
 use penstock_tape::request_engine::Input;
+use penstock_tape::tape_care::UnreadableCopy;
 use std::collections::BTreeMap;
 
 /// Until a file that could not be mended is tried again.
@@ -73,17 +74,17 @@ impl TapeLibraries {
         let unmended = &self.care.unmended;
         let unreadable = &self.engine.live().unreadable;
         let is_open = |file: &FileId| !held.contains(file) && !unmended.contains_key(file);
-        let mut open = unreadable.iter().filter(|(file, _)| is_open(file));
+        let mut open = unreadable.copies().filter(|(file, _)| is_open(file));
         let Some((_, first)) = open.next() else {
             return;
         };
         let tape = first.tape.clone();
-        let of_tape = unreadable.iter();
+        let of_tape = unreadable.copies();
         let of_tape = of_tape.filter(|(file, copy)| copy.tape == tape && is_open(file));
         let files = of_tape.map(|(file, copy)| ListedFile {
             hint: 0,
             begin_bytes: copy.begin_bytes,
-            file: *file,
+            file,
             size_bytes: 0,
         });
         let mut files: Vec<ListedFile> = files.collect();
@@ -144,7 +145,7 @@ impl TapeLibraries {
         };
         // Those are mended, not moved with the others.
         let is_skipped = |file: FileId| {
-            let is_mended = live.unreadable.contains_key(&file);
+            let is_mended = live.unreadable.has_file(file);
             held.contains(&file)
                 || match kind {
                     MoveKind::Mending => false,
@@ -157,13 +158,14 @@ impl TapeLibraries {
             return Vec::new();
         };
         let mut orders = Vec::new();
-        if let Some(tape) = moves.goal.tape().cloned() {
+        if kind == MoveKind::Mending {
             for file in next.gone {
-                orders.extend(self.mended(file, &tape));
+                orders.extend(self.forget_replaced(file));
+                self.rest_unmended(file);
             }
         }
         for file in next.hopeless {
-            self.care.unmended.insert(file, i64::MAX);
+            self.rest_unmended(file);
         }
         for file in next.lost {
             self.care.further_copies.note_lost(file, now_ns);
@@ -198,7 +200,7 @@ impl TapeLibraries {
     }
 
     pub(super) fn take_steps(&mut self, steps: Vec<RepackStep>) -> Vec<LibraryTask> {
-        let (mut orders, mut left) = (Vec::new(), Vec::new());
+        let mut orders = Vec::new();
         for step in steps {
             self.care.is_due = true;
             match step {
@@ -217,16 +219,15 @@ impl TapeLibraries {
                         continue;
                     };
                     let places = (instead_of.as_ref(), &to);
-                    let written = self.written(file, &copies, places, is_brought);
-                    orders.extend(written.map(LibraryTask::Tell));
-                    left.extend(instead_of.map(|old| (file, old.tape)));
+                    // Until the namespace has been told it is not written once more.
+                    self.rest_unmended(file);
+                    match self.written(file, &copies, places, is_brought) {
+                        Some(made) => orders.push(LibraryTask::Tell(made)),
+                        None => orders.extend(self.forget_replaced(file)),
+                    }
                 }
                 RepackStep::Stays { file, why } => self.stays(file, &why),
             }
-        }
-        // The namespace is told of all first; only then the old copies, which may be some that could not be read, count for nothing.
-        for (file, tape) in left {
-            orders.extend(self.mended(file, &tape));
         }
         orders
     }
@@ -237,8 +238,13 @@ impl TapeLibraries {
             ?why,
             "a file on tape could not be written there again"
         );
-        let until_ns = self.now_ns().saturating_add(MENDING_REST_NS);
-        if self.engine.live().unreadable.contains_key(&file) {
+        self.rest_unmended(file);
+    }
+
+    /// A file of which a copy cannot be read is left alone for a while.
+    fn rest_unmended(&mut self, file: FileId) {
+        if self.engine.live().unreadable.has_file(file) {
+            let until_ns = self.now_ns().saturating_add(MENDING_REST_NS);
             self.care.unmended.insert(file, until_ns);
         }
     }
@@ -254,19 +260,17 @@ impl TapeLibraries {
     /// not be read; else beside those that it has, where none of them is in that library.
     pub(super) fn written_before(&self, file: FileId, written: &[TapeCopy]) -> Option<RepackStep> {
         let live = self.engine.live();
-        let unreadable = live.unreadable.get(&file);
         let is_left = |copy: &TapeCopy| {
             let care = live.care.get(&copy.tape);
-            let place = (&copy.tape, copy.begin_bytes);
-            care.is_some_and(|care| care.repack.is_some())
-                || unreadable.is_some_and(|known| (&known.tape, known.begin_bytes) == place)
+            care.is_some_and(|care| care.repack.is_some()) || live.unreadable.contains(file, copy)
         };
         let to = written.iter().find(|to| !is_left(to))?.clone();
         let library = &live.tapes.get(&to.tape)?.library;
         let copies = self.copies_of(file)?;
         let known = copies.iter().filter_map(|copy| CopyUri::parse(&copy.uri));
         let known: Vec<CopyUri> = known.collect();
-        let instead_of = known.iter().find(|known| is_left(&known.copy));
+        let left = known.iter().filter(|known| is_left(&known.copy));
+        let instead_of = left.min_by_key(|known| known.library != *library);
         if instead_of.is_none() && known.iter().any(|known| known.library == *library) {
             return None;
         }
@@ -307,12 +311,28 @@ impl TapeLibraries {
         })
     }
 
-    /// The copy of a file on this tape counts for nothing any more.
-    fn mended(&mut self, file: FileId, tape: &TapeName) -> Vec<LibraryTask> {
-        let unreadable = self.engine.live().unreadable.get(&file);
-        match unreadable.is_some_and(|copy| copy.tape == *tape) {
-            true => self.input(Input::CopyMended(file)),
-            false => Vec::new(),
+    /// What is known of copies that could not be read counts for nothing once the namespace has them no more, neither in the tree nor
+    /// in the trash: a file that is restored has the copies that it had.
+    pub(in super::super) fn forget_replaced(&mut self, file: FileId) -> Vec<LibraryTask> {
+        let unreadable = &self.engine.live().unreadable;
+        if !unreadable.has_file(file) {
+            return Vec::new();
         }
+        let what = "copies of a file that could not be read cannot be looked up";
+        let found = logged(what, self.namespace.tape_copies_of(EntryId(file.0)));
+        let Some(found) = found else {
+            return Vec::new();
+        };
+        let uris = found.iter().filter_map(|copy| CopyUri::parse(&copy.uri));
+        let copies: Vec<TapeCopy> = uris.map(|uri| uri.copy).collect();
+        let is_replaced = |known: &&UnreadableCopy| !copies.iter().any(|copy| known.is(copy));
+        let replaced = unreadable.of(file).filter(is_replaced).cloned();
+        let replaced: Vec<UnreadableCopy> = replaced.collect();
+        let mut orders = Vec::new();
+        for copy in replaced {
+            self.care.unmended.remove(&file);
+            orders.extend(self.input(Input::CopyMended { file, copy }));
+        }
+        orders
     }
 }

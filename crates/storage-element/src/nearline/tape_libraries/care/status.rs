@@ -5,7 +5,7 @@ use super::super::library_clock::LibraryClock;
 use super::Stage;
 use penstock_model::Timestamp;
 use penstock_tape::relabel::RelabelOrder;
-use penstock_tape::tape_care::Verification;
+use penstock_tape::tape_care::{UnreadableCopies, UnreadableCopy, Verification};
 use serde::Serialize;
 
 /// Files that are told of by name.
@@ -27,7 +27,7 @@ pub(crate) struct CareStatus {
     pub without_copy: Vec<LostStatus>,
     /// Files of which a copy cannot be read, and has not been written again.
     pub unreadable_files: u64,
-    /// The first of them.
+    /// Those copies, of the first of them.
     pub unreadable: Vec<UnreadableStatus>,
 }
 
@@ -72,14 +72,16 @@ pub(crate) struct LostStatus {
     pub tape: String,
 }
 
-/// A file of which a copy cannot be read.
+/// A copy of a file that cannot be read.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct UnreadableStatus {
     pub file: u64,
     /// Whoever asks finds it out from the namespace.
     pub path: Option<String>,
     pub tape: String,
-    /// It is on disk, or on another tape: it is written again. The same holds of this.
+    #[serde(skip)]
+    pub copy: UnreadableCopy,
+    /// The file is on disk, or has a copy on tape that is not one of these: it is written again. The same holds of this.
     pub has_other_copy: Option<bool>,
 }
 
@@ -144,7 +146,6 @@ pub(in super::super) fn care_status(libraries: &TapeLibraries, times: &LibraryCl
             waits_for: rest.map(|rest| rest.why.clone()),
         })
     });
-    let unreadable = live.unreadable.iter().take(NAMED_MAX);
     let copying = care.further_copies.progress();
     let lost = care.further_copies.lost.values();
     let named = lost.clone().flat_map(|lost| &lost.named);
@@ -165,16 +166,27 @@ pub(in super::super) fn care_status(libraries: &TapeLibraries, times: &LibraryCl
         held_until: held_ns.map(|until_ns| times.wall(until_ns)),
         verifying,
         repacks: repacks.collect(),
-        unreadable_files: live.unreadable.len() as u64,
-        unreadable: unreadable
-            .map(|(file, copy)| UnreadableStatus {
-                file: file.0,
-                path: None,
-                tape: copy.tape.0.to_string(),
-                has_other_copy: None,
-            })
-            .collect(),
+        unreadable_files: live.unreadable.file_count() as u64,
+        unreadable: unreadable_copies(&live.unreadable),
     }
+}
+
+/// Of the first files, all copies of each.
+fn unreadable_copies(unreadable: &UnreadableCopies) -> Vec<UnreadableStatus> {
+    let mut named = Vec::new();
+    for (file, copies) in unreadable.files() {
+        if named.len() + copies.len() > NAMED_MAX {
+            break;
+        }
+        named.extend(copies.iter().map(|copy| UnreadableStatus {
+            file: file.0,
+            path: None,
+            tape: copy.tape.0.to_string(),
+            copy: copy.clone(),
+            has_other_copy: None,
+        }));
+    }
+    named
 }
 
 /// Files of which no copy can be read: since when, and what people are told of those of one tape.
