@@ -28,6 +28,7 @@ mod streamed_listing;
 pub mod submit;
 mod submit_schema;
 mod transfers;
+mod unread_body;
 pub mod wire;
 
 pub use caller::Administrators;

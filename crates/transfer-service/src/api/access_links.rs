@@ -166,7 +166,7 @@ async fn make(State(api): State<Api>, credentials: Credentials, body: Body) -> A
         }
         .to_owned(),
         expires,
-        grant: LinkGrant::of(&caller, session).bytes(),
+        grant: LinkGrant::of(&caller.identity, caller.token.as_deref(), session).bytes(),
     };
     let links = Arc::clone(&api.config.access_links);
     let made = blocking(caller.credential(), move || links.make(new, now)).await?;

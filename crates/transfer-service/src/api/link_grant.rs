@@ -1,7 +1,6 @@
 //! What access links give: who they speak for, and what is told when they give nothing.
 
 use super::ApiError;
-use super::caller::Caller;
 use penstock_clock::wall_clock;
 use penstock_model::{CredentialId, ProblemCode, Timestamp, UserName, VoName};
 use penstock_persistence::access_links::{
@@ -34,8 +33,8 @@ pub(super) struct LinkGrant {
 }
 
 impl LinkGrant {
-    pub(super) fn of(caller: &Caller, session: Duration) -> LinkGrant {
-        let identity = &caller.identity;
+    /// `token`: the one that has proved who the maker is, if one has.
+    pub(super) fn of(identity: &Identity, token: Option<&str>, session: Duration) -> LinkGrant {
         LinkGrant {
             method: identity.method,
             user: identity.user.clone(),
@@ -46,7 +45,7 @@ impl LinkGrant {
             expires: identity.expires,
             delegation: identity.delegation.clone(),
             scope: identity.scope.clone(),
-            key: caller.token.as_deref().and_then(key_id),
+            key: token.and_then(key_id),
             session_seconds: session.as_secs(),
         }
     }

@@ -2,9 +2,9 @@
 //! known by their certificates.
 
 use super::connection_timeouts::{ActiveRequest, BoundedWriter};
+use super::unread_body::UnreadBody;
 use super::{ApiError, RefusalToLog};
 use axum::Router;
-use axum::body::Body;
 use axum::http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST,
     TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -265,7 +265,9 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
             requests.count(&method, refused.status(), began.elapsed());
             return Box::pin(async move { Ok(in_hand.until_sent(refused)) });
         }
-        let mut request = request.map(Body::new);
+        let (head, body) = request.into_parts();
+        let (body, unread) = UnreadBody::lend(&head.headers, body);
+        let mut request = Request::from_parts(head, body);
         if let Some(uri) = collapsed(request.uri()) {
             *request.uri_mut() = uri;
         }
@@ -294,6 +296,7 @@ impl tower_service::Service<Request<hyper::body::Incoming>> for Prepare {
                 tracing::warn!(?peer, %method, path, %status, why, "refused a request");
             }
             requests.count(&method, answer.status(), began.elapsed());
+            unread.take().await;
             Ok(in_hand.until_sent(answer))
         })
     }
