@@ -412,6 +412,12 @@ impl AccessLinks {
     }
 
     /// Changes a link as `decide` does, if it returns true; the link as it is then. On error nothing has changed.
+    /// Whether somebody has revoked a link. One that has merely expired was not, nor one that is kept no more.
+    pub fn is_revoked(&self, id: &AccessLinkId) -> bool {
+        let known = self.rows.lock().by_id(id);
+        known.is_some_and(|(_, link)| matches!(link.state, LinkState::Revoked { .. }))
+    }
+
     fn change(
         &self,
         id: &AccessLinkId,

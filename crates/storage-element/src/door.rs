@@ -355,7 +355,7 @@ impl Door {
         if !is_refusal || asked_to_find_out.contains(&status) {
             return;
         }
-        let identity = client.asks();
+        let identity = client.asks().map(|sender| sender.identity);
         let identity = identity.map(|it| (it.user.clone(), it.vo.clone()));
         let (user, vo) = identity.unzip();
         let origin = RequestOrigin {

@@ -373,6 +373,8 @@ async fn revoke(
     let (id, path, user) = (&link.id, &link.opens, &link.user);
     tracing::info!(%id, %user, path, %by, "revoked a share");
     Ok(document(StatusCode::OK, &row(&link, now)).into())
+    // Whoever uses it now is cut off before the answer.
+    door.storage.share_revocations.send_replace(());
 }
 
 fn known(caller: &Caller) -> Result<&Identity, Problem> {
