@@ -315,6 +315,13 @@ def test_a_job_cannot_have_a_shared_link_and_no_secret_is_kept_or_logged(links):
     session = links.session()["token"]
     assert links.get(f"{share}/f").status_code == 200 and links.get(f"{share}/none").status_code == 404
     links.get(f"{share[:-1]}_/f")
+    secret = secret_of(share)
+    for way in (f"/s/{secret}.", f"/s/{secret})/f", f"//s/{secret}/f", f"/s/%53{secret[1:]}/a"):
+        assert links.get(f"{links.site.door}{way}").status_code in (200, 404), way
+    door = Door(links.site)
+    for header in ("Source", "Destination"):
+        refused = door.ask("COPY", "/d/f", headers={header: f"{links.site.door}/s/{secret}/x"})
+        assert refused.status_code in (400, 403) and secret not in refused.text, refused.text
     line = [str(links.site.binary), "submit", "--dir", str(links.site.directory), f"{share}/f", f"{links.site.door}/copy"]
     refused = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert refused.returncode == 2 and "shared link" in refused.stderr and secret_of(share) not in refused.stderr

@@ -28,6 +28,7 @@ pub mod quantity;
 pub mod reason;
 pub mod record;
 pub mod setting;
+pub mod share_link;
 pub mod stages;
 pub mod streams;
 pub mod tape;

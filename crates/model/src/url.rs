@@ -2,6 +2,7 @@
 
 use crate::ids::{LinkId, StorageId};
 use crate::path::NamespacePath;
+use crate::share_link::share_secret_of_url;
 use crate::text::one_line;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -513,11 +514,16 @@ fn shown(text: &str) -> String {
     one_line(&redact(text)).into_owned()
 }
 
-/// Hides what may be secret in a URL that is about to be shown: query values and user information.
+/// Hides what may be secret in a URL that is about to be shown: query values, user information, and the secret of a share
+/// link.
 pub fn redact(text: &str) -> String {
+    let mut text = Cow::Borrowed(text);
+    if let Some(secret) = share_secret_of_url(&text) {
+        text.to_mut().replace_range(secret, "…");
+    }
     let (head, query) = match text.split_once('?') {
         Some((head, _)) => (head, "?…"),
-        None => (text, ""),
+        None => (&*text, ""),
     };
     let is_scheme = |text: &str| {
         text.bytes()

@@ -8,10 +8,11 @@
 mod rows;
 mod secret;
 
-pub use secret::{LinkSecret, SECRET_CHARS};
+pub use secret::LinkSecret;
 
 use parking_lot::Mutex;
 use penstock_model::Timestamp;
+use penstock_model::share_link::SHARE_MARK;
 use rows::{Rows, Table};
 use secret::SealedGrant;
 use serde::de::Error as _;
@@ -88,7 +89,7 @@ impl AccessLinkKind {
             AccessLinkKind::Login => 'L',
             AccessLinkKind::Session => 'T',
             AccessLinkKind::View => 'V',
-            AccessLinkKind::Share => 'S',
+            AccessLinkKind::Share => SHARE_MARK,
         }
     }
 
@@ -418,6 +419,12 @@ impl AccessLinks {
             ends
         })?;
         Ok(changed.filter(|_| is_theirs))
+    }
+
+    /// Whether somebody has revoked a link. One that has merely expired was not, nor one that is kept no more.
+    pub fn is_revoked(&self, id: &AccessLinkId) -> bool {
+        let known = self.rows.lock().by_id(id);
+        known.is_some_and(|(_, link)| matches!(link.state, LinkState::Revoked { .. }))
     }
 
     /// Changes a link as `decide` does, if it returns true; the link as it is then. On error nothing has changed.

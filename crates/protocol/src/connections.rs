@@ -4,7 +4,8 @@
 //! A connection without a whole request in hand *waits*: for its handshake, its first byte, the rest of a
 //! head, or its next request. When it is full, the client with the most waiting connections loses the one that
 //! waited longest; only when nobody waits is a newcomer turned away. So somebody who opens thousands of
-//! connections and says nothing keeps out nobody but himself.
+//! connections and says nothing keeps out nobody but himself, also when he does not go when asked: few may
+//! [linger](ConnectionSlot::may_linger).
 //!
 //! Knows neither HTTP nor TLS, and does no I/O: those who accept connections ask it.
 
@@ -22,6 +23,8 @@ use tokio::sync::Notify;
 
 /// Connections that were asked to go and are still there; beyond, newcomers are turned away.
 const LEAVING_MAX: usize = 256;
+/// Of those: the ones that may take time for an orderly end. Whoever is asked to go and stays holds up few of the others.
+const LINGERING_MAX: usize = LEAVING_MAX / 4;
 /// What is told about one client is told once in this time.
 const TELL_INTERVAL: Duration = Duration::from_secs(60);
 /// Waiting connections that go when the system has no descriptor left.
@@ -358,6 +361,12 @@ impl ConnectionSlot {
         register.counts.entry(client).or_default().leaving -= 1;
         register.leaving -= 1;
         true
+    }
+
+    /// Whether a connection that was asked to go may take a moment, so that its client reads its last answer and sees an
+    /// orderly end. False while many are on their way out: then it closes at once, or newcomers would soon be turned away.
+    pub fn may_linger(&self) -> bool {
+        self.connections.register().leaving <= LINGERING_MAX
     }
 
     /// Resolves when others need the place. For use beside waiting; loses nothing when dropped.

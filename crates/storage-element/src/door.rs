@@ -221,7 +221,12 @@ impl Door {
             let request = tokio::select! {
                 biased;
                 request = connection.next_request() => request,
-                () = admitted.asked_to_go() => return connection.dismiss().await,
+                () = admitted.asked_to_go() => {
+                    if admitted.may_linger() {
+                        connection.dismiss().await;
+                    }
+                    return;
+                }
                 () = stopped(&mut shutdown) => return connection.dismiss().await,
             };
             match request {
@@ -229,7 +234,7 @@ impl Door {
                     if !admitted.works() {
                         let told = self.turn_away(&mut connection).await;
                         // Closes it so that the answer arrives.
-                        if told.is_ok() {
+                        if told.is_ok() && admitted.may_linger() {
                             let _ = connection.next_request().await;
                         }
                         return;
@@ -350,7 +355,7 @@ impl Door {
         if !is_refusal || asked_to_find_out.contains(&status) {
             return;
         }
-        let identity = client.asks();
+        let identity = client.asks().map(|sender| sender.identity);
         let identity = identity.map(|it| (it.user.clone(), it.vo.clone()));
         let (user, vo) = identity.unzip();
         let origin = RequestOrigin {

@@ -1,7 +1,8 @@
-//! Names at the root of the namespace that belong to the doors.
+//! Paths of the namespace that belong to the doors.
 
 use penstock_decide::authorization::PathOperation;
 use penstock_model::NamespacePath;
+use penstock_model::share_link::{SHARE_MARK, begins_as_link_secret};
 use penstock_persistence::namespace::Namespace;
 
 /// The first name of every path that is the door's alone.
@@ -9,7 +10,9 @@ pub(crate) const RESERVED: &str = ".penstock";
 /// Names at the root that others believe the door's word about. Nothing new can be made there. What was made before can
 /// be listed, moved away and removed.
 const KEPT_FREE: [&str; 5] = [".well-known", ".oauth2", "jwks", "health", "metrics"];
-/// Of those, the ones whose documents say whom to trust: what users left there is not served.
+/// How the path of a share link is shown. Nobody reaches a file there, and its name may be a secret.
+const SHARE_LINK: &str = "s/…";
+/// Of the names that are kept free, the ones whose documents say whom to trust: what users left there is not served.
 const TRUSTED: [&str; 3] = [".well-known", ".oauth2", "jwks"];
 
 /// The part of a reserved path below `/.penstock`; `None` for a path of the namespace.
@@ -41,8 +44,14 @@ pub(crate) fn name_in_the_way<'a>(
         | PathOperation::Poll => None,
     };
     let first = |path: &'a NamespacePath| path.names().first().map(String::as_str);
-    let own = [Some(path), target].into_iter().flatten().filter_map(first);
-    let mut own = own.filter(|name| *name == RESERVED);
+    let own = |path: &'a NamespacePath| match path.names() {
+        [first, ..] if first == RESERVED => Some(RESERVED),
+        [first, second, ..] if first == "s" => {
+            begins_as_link_secret(SHARE_MARK, second.as_bytes()).then_some(SHARE_LINK)
+        }
+        _ => None,
+    };
+    let mut own = [Some(path), target].into_iter().flatten().filter_map(own);
     own.next().or_else(|| {
         target
             .and_then(first)

@@ -49,7 +49,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 /// Movers that a snapshot lists.
@@ -72,6 +72,8 @@ pub struct Storage {
     pub(crate) claims: Arc<Claims>,
     pub(crate) locks: Locks,
     pub(crate) shares: Arc<AccessLinks>,
+    /// Changes when a share is revoked.
+    pub(crate) share_revocations: watch::Sender<()>,
     pub(crate) uploads: Arc<Uploads>,
     pub(crate) clock: Arc<BelievedClock>,
     pub(crate) live: Arc<LiveMovers>,
@@ -188,6 +190,7 @@ impl Storage {
             claims: Arc::default(),
             locks,
             shares,
+            share_revocations: watch::Sender::default(),
             uploads,
             clock,
             live: Arc::new(LiveMovers::counted_in(&metrics)),

@@ -7,14 +7,12 @@ use openssl::error::ErrorStack;
 use openssl::rand::rand_bytes;
 use openssl::sha::Sha256;
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
+use penstock_model::share_link::{LINK_SECRET_CHARS, begins_as_link_secret};
 use std::fmt;
 
 const RANDOM_BYTES: usize = 16;
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
-
-/// Characters of every secret.
-pub const SECRET_CHARS: usize = 23;
 
 /// The secret of a link. Whoever has it has what the link gives, so it is not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,10 +33,8 @@ impl LinkSecret {
 
     /// What has the form of a secret of this kind; `None`: anything else, such as a token.
     pub fn parse(kind: AccessLinkKind, text: &str) -> Option<LinkSecret> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-        let is_secret = text.len() == SECRET_CHARS
-            && text.starts_with(kind.mark())
-            && text.bytes().all(allowed);
+        let is_secret =
+            text.len() == LINK_SECRET_CHARS && begins_as_link_secret(kind.mark(), text.as_bytes());
         is_secret.then(|| LinkSecret(text.to_owned()))
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use penstock_model::share_link::LINK_SECRET_CHARS;
 use tempfile::TempDir;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -30,7 +31,9 @@ fn a_link_survives_a_restart_and_ends_at_its_time() {
     let (link, secret) = opened(&directory)
         .make(new(AccessLinkKind::Share, "a"), NOW)
         .expect("made");
-    assert_eq!(secret.reveal().len(), SECRET_CHARS);
+    assert_eq!(secret.reveal().len(), LINK_SECRET_CHARS);
+    let url = format!("https://se/s/{}", secret.reveal());
+    assert_eq!(penstock_model::url::redact(&url), "https://se/s/…");
     let links = opened(&directory);
     let secret = LinkSecret::parse(AccessLinkKind::Share, secret.reveal()).expect("a secret");
     let found = links

@@ -166,3 +166,16 @@ async fn the_one_asked_to_go_hears_of_it_whenever_it_listens() {
         .await
         .expect("it was asked before it listened");
 }
+
+#[test]
+fn of_those_that_were_asked_to_go_few_may_linger() {
+    let connections = limits(1, LEAVING_MAX, 1);
+    let mut newcomers = (0..=LINGERING_MAX + 1).map(|_| connections.admit(from(1)).expect("room"));
+    let first = newcomers.next().expect("one");
+    let others: Vec<_> = newcomers.by_ref().take(LINGERING_MAX).collect();
+    assert!(is_asked(&first) && first.may_linger());
+    let _last = newcomers.next().expect("one more");
+    assert!(!first.may_linger() && others.iter().all(|other| !other.may_linger()));
+    drop(others);
+    assert!(first.may_linger());
+}

@@ -2,6 +2,7 @@
 
 use crate::digest::{self, InvalidDigest};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use penstock_model::share_link::share_secret;
 use penstock_model::url::redact;
 use penstock_model::{Checksum, ChecksumAlgorithm};
 use thiserror::Error;
@@ -303,6 +304,12 @@ fn remote_url(header: &'static str, text: &str) -> Result<Url, InvalidCopy> {
         ));
     }
     url.set_fragment(None);
+    if share_secret(url.path()).is_some() {
+        // It would be told to whoever reads logs and records.
+        return Err(refused(
+            "is a shared link; give the path of the file, with the last part of the link as ?authz=…",
+        ));
+    }
     Ok(url)
 }
 

@@ -53,7 +53,7 @@ impl Door {
         caller.copy = request_id(&request.headers).map(str::to_owned);
         caller.challenge = challenge_of(&request.headers);
         caller.archive_word = archive_word(&request.headers, caller.challenge.clone());
-        *client.lock_asks() = caller.identity.clone();
+        client.is_sender(&caller);
         Ok(caller)
     }
 
@@ -67,16 +67,16 @@ impl Door {
         let keys = settings.macaroons.as_ref().map(|config| &config.keys);
         let verifier = &self.storage.verifier;
         let share = self.share_shown(credential).await?;
-        let is_by_share = share.is_some();
+        let (share, grant) = share.map(|opened| (opened.link.id, opened.grant)).unzip();
         // What a share gives is a macaroon, which is believed as any other.
-        let macaroon = share.and_then(|opened| String::from_utf8(opened.grant).ok());
+        let macaroon = grant.and_then(|grant| String::from_utf8(grant).ok());
         let credential = macaroon.as_deref().unwrap_or(credential);
         match believe_bearer(credential, keys, verifier, peer.ip(), wall_clock()).await {
             Ok(believed) => Ok(Caller {
                 caveats: believed.caveats,
                 attenuation: believed.attenuation,
                 macaroon: believed.macaroon,
-                is_by_share,
+                share,
                 ..Caller::new(Some(believed.identity), peer)
             }),
             Err(BearerError::Token(why @ TokenError::KeysUnavailable { .. })) => {

@@ -1,10 +1,11 @@
 //! Who asks, as the wire shows them: the client of a connection by its certificate, and the sender of one request.
 
 use super::answer::Problem;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use penstock_clock::wall_clock;
 use penstock_decide::admission::Requester;
 use penstock_model::{Attenuation, ProblemCode, UserName, VoName};
+use penstock_persistence::access_links::AccessLinkId;
 use penstock_persistence::namespace::{ArchiveWord, RequestOrigin};
 use penstock_protocol::connections::client_of;
 use penstock_protocol::identity::{Identity, Method};
@@ -17,8 +18,16 @@ use std::sync::Arc;
 /// Who is at the other end of a connection.
 pub(super) struct Client {
     certificate: Certificate,
-    /// Who has sent the request that is being answered, by whatever credential; `None` until that is known.
-    asks: Mutex<Option<Arc<Identity>>>,
+    /// Who has sent the request that is being answered; `None` until that is known.
+    asks: Mutex<Option<Sender>>,
+}
+
+/// Who has sent a request, by whatever credential.
+#[derive(Clone)]
+pub(super) struct Sender {
+    pub(super) identity: Arc<Identity>,
+    /// The share that speaks for that identity.
+    pub(super) share: Option<AccessLinkId>,
 }
 
 /// What the certificate of a connection says.
@@ -64,16 +73,20 @@ impl Client {
 
     /// A new request begins, of which nobody knows yet who sent it.
     pub(super) fn begins(&self) {
-        *self.lock_asks() = None;
+        *self.asks.lock() = None;
+    }
+
+    /// From now on that is known.
+    pub(super) fn is_sender(&self, caller: &Caller) {
+        *self.asks.lock() = caller.identity.clone().map(|identity| Sender {
+            identity,
+            share: caller.share.clone(),
+        });
     }
 
     /// Who has sent the request that is being answered, if that is known.
-    pub(super) fn asks(&self) -> Option<Arc<Identity>> {
-        self.lock_asks().clone()
-    }
-
-    pub(super) fn lock_asks(&self) -> MutexGuard<'_, Option<Arc<Identity>>> {
-        self.asks.lock()
+    pub(super) fn asks(&self) -> Option<Sender> {
+        self.asks.lock().clone()
     }
 }
 
@@ -102,8 +115,8 @@ pub(super) struct Caller {
     pub(super) attenuation: Attenuation,
     /// Which macaroon was shown, when it was one.
     pub(super) macaroon: Option<String>,
-    /// That macaroon is a share's, which stays at the server.
-    pub(super) is_by_share: bool,
+    /// The share whose macaroon it is, which stays at the server.
+    pub(super) share: Option<AccessLinkId>,
     /// The request itself carries what says who it is; a macaroon may speak for the owner of a certificate.
     pub(super) has_bearer: bool,
     /// Why a certificate that was shown does not count.
@@ -124,7 +137,7 @@ impl Caller {
             caveats: Vec::new(),
             attenuation: Attenuation::default(),
             macaroon: None,
-            is_by_share: false,
+            share: None,
             has_bearer: false,
             doubt: None,
             peer,

@@ -130,7 +130,7 @@ fn requester<'a>(door: &Door, call: &Call<'a>) -> Result<(&'a Identity, &'a [Cav
                 .to_owned(),
         ));
     };
-    if call.caller.is_by_share {
+    if call.caller.share.is_some() {
         // It would outlive the share.
         return Err(Problem::new(
             ProblemCode::PermissionDenied,

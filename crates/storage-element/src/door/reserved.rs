@@ -269,6 +269,10 @@ mod tests {
         check("/.Penstock", false);
         check("/a/.penstock", false);
         check("/", false);
+        check("/s/Sabcdefghijklmnopqrst-_/x", true);
+        check("//%73/Sabcdefghijklmnopqrst-_)", true);
+        check("/s/Sabcdefghijklmnopqrst-", false);
+        check("/s", false);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use crate::site::{Site, eventually};
 use penstock_protocol::connections::{ConnectionLimits, Connections};
 use penstock_protocol::pace::PaceLimit;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 async fn crowded_site(connections_max: usize, per_client_max: usize) -> Site {
     Site::with(|config| {
@@ -99,6 +100,50 @@ async fn who_loses_a_place_with_a_request_on_its_way_is_told_so() {
     let mut created = [0; 12];
     second.read_exact(&mut created).await.expect("an answer");
     assert_eq!(&created, b"HTTP/1.1 201");
+}
+
+/// More than are asked to go at once before newcomers are turned away.
+const FLOOD: usize = 400;
+
+/// A connection of another client of this machine.
+async fn connect_from(site: &Site, client: [u8; 4]) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket
+        .bind((Ipv4Addr::from(client), 0).into())
+        .expect("an address of this machine");
+    socket.connect(site.address).await.expect("a connection")
+}
+
+/// Clients that begin a request and hold on when they are told that it is not served.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_leave_when_asked_keeps_nobody_out() {
+    for (connections_max, per_client_max) in [(100, 100), (400, 50)] {
+        let site = crowded_site(connections_max, per_client_max).await;
+        let mut held = Vec::new();
+        for number in 0..per_client_max + FLOOD {
+            let client = match per_client_max < connections_max {
+                true => [127, 0, 1, 1],
+                false => [127, 0, 1, 1 + (number % 8) as u8],
+            };
+            let mut tcp = connect_from(&site, client).await;
+            // A reset ends it, and it has been turned away then.
+            drop(tcp.write_all(b"GET /a HTTP/1.1\r\nX: ").await);
+            held.push(tcp);
+        }
+        for client in [[127, 0, 2, 1], [127, 0, 1, 1]] {
+            for _ in 0..10 {
+                let mut honest = connect_from(&site, client).await;
+                let asked = b"OPTIONS / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+                drop(honest.write_all(asked).await);
+                let answer = read_to_end(&mut honest).await;
+                let limits = (connections_max, per_client_max);
+                assert!(
+                    answer.starts_with("HTTP/1.1 200 "),
+                    "{limits:?} {client:?}: {answer:?}"
+                );
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

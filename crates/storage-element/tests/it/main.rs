@@ -26,6 +26,7 @@ mod pools;
 mod ranged;
 mod recovery;
 mod restored;
+mod shares;
 mod site;
 mod tape_care;
 mod tape_crowds;

@@ -145,7 +145,11 @@ impl Port {
             // It waits for a request; one that has come meanwhile is answered.
             () = admitted.asked_to_go() => {
                 serving.as_mut().graceful_shutdown();
-                match tokio::time::timeout(LEAVE_GRACE, serving).await {
+                let grace = match admitted.may_linger() {
+                    true => LEAVE_GRACE,
+                    false => Duration::ZERO,
+                };
+                match tokio::time::timeout(grace, serving).await {
                     Ok(ended) => ended,
                     Err(_) => return,
                 }

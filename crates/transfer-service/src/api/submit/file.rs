@@ -3,12 +3,12 @@
 use super::{InvalidSubmission, Means, Submitter, bad, tape};
 use crate::api::wire::whole;
 use penstock_engine::checked_submission::NewTransfer;
+use penstock_model::share_link::share_secret_of_url;
 use penstock_model::url::is_macaroon;
 use penstock_model::{
     Access, Activity, Bytes, Checksum, ChecksumAlgorithm, CredentialId, FileUrl, JobToken,
     Selection,
 };
-use penstock_persistence::access_links::{AccessLinkKind, LinkSecret};
 use penstock_protocol::token::{contents, job_token_id, without_credentials};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -246,7 +246,7 @@ fn ends(
             }
             Some(_) => return Err(bad(format!("'{tokens}' must hold one token for each URL"))),
         };
-        if is_shared_link(url) {
+        if share_secret_of_url(url.trim()).is_some() {
             // Its path is a credential, which would be stored and shown with the job.
             return Err(bad(
                 "a shared link (/s/…) cannot be the source or destination of a job; give the path of the file, with the last part of \
@@ -394,12 +394,4 @@ fn selection_of(file: &Value) -> Result<Selection, InvalidSubmission> {
 fn strategies() -> String {
     let names = Selection::ALL.map(Selection::name);
     format!("auto, {}", names.join(", "))
-}
-/// Whether a URL is the short link of a share: `https://SE/s/SECRET`.
-fn is_shared_link(url: &str) -> bool {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let path = rest.split_once('/').map_or("", |(_, path)| path);
-    let named = path.trim_start_matches('/').strip_prefix("s/");
-    let secret = named.and_then(|named| named.split(['/', '?', '#']).next());
-    secret.is_some_and(|secret| LinkSecret::parse(AccessLinkKind::Share, secret.trim()).is_some())
 }
