@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import ssl
+import time
 
 import pytest
 
@@ -71,6 +72,25 @@ def test_a_stranger_is_refused_before_the_body_is_read(grid):
             tls.wrap_socket(tcp, server_hostname=host) as stream:
         stream.sendall(b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n[")
         assert stream.recv(12) == b"HTTP/1.1 401"
+
+
+def test_a_stranger_who_sends_head_and_body_apart_reads_why_he_is_refused(grid):
+    """As most clients send them; where the connection ended with the answer, they find it broken."""
+    host, port = grid.service.base.removeprefix("https://").split(":")
+    tls = ssl.create_default_context(capath=grid.service.session.verify)
+    with socket.create_connection((host, int(port)), timeout=20) as tcp, \
+            tls.wrap_socket(tcp, server_hostname=host) as stream:
+        for _ in range(2):
+            stream.sendall(b"POST /jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n")
+            time.sleep(0.3)
+            stream.sendall(b" " * 10_000)
+            stream.sendall(b" " * 10_000)
+            answer = b""
+            while b"}" not in answer:
+                received = stream.recv(4096)
+                assert received, answer
+                answer += received
+            assert answer.startswith(b"HTTP/1.1 401") and b"connection: close" not in answer.lower(), answer
 
 
 @pytest.mark.parametrize("query", ["limit=many", "limit=-1", "time_window=long", "time_window=1:x"])

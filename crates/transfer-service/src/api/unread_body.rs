@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// So much of it is taken; behind that the connection ends.
-const TAKEN_BYTES_MAX: usize = 1 << 20;
+const TAKEN_BYTES_MAX: u64 = 1 << 20;
 /// For so long it is waited for.
 const TAKEN_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -80,7 +80,9 @@ impl UnreadBody {
         if self.is_announced {
             return;
         }
-        if let Ok(body) = self.back.try_recv() {
+        if let Ok(body) = self.back.try_recv()
+            && body.size_hint().lower() <= TAKEN_BYTES_MAX
+        {
             let _ = timeout(TAKEN_TIME_MAX, drain(body)).await;
         }
     }
@@ -90,7 +92,7 @@ async fn drain(mut body: Incoming) {
     let mut taken = 0;
     while taken < TAKEN_BYTES_MAX && !body.is_end_stream() {
         match poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-            Some(Ok(frame)) => taken += frame.data_ref().map_or(0, Bytes::len),
+            Some(Ok(frame)) => taken += frame.data_ref().map_or(0, |data| data.len() as u64),
             Some(Err(_)) | None => return,
         }
     }
