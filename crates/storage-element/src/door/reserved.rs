@@ -269,10 +269,22 @@ mod tests {
         check("/.Penstock", false);
         check("/a/.penstock", false);
         check("/", false);
-        check("/s/Sabcdefghijklmnopqrst-_/x", true);
-        check("//%73/Sabcdefghijklmnopqrst-_)", true);
         check("/s/Sabcdefghijklmnopqrst-", false);
         check("/s", false);
+    }
+
+    #[test]
+    fn no_path_of_a_share_link_is_one_of_the_namespace() {
+        for encoded in [
+            "/s/Sabcdefghijklmnopqrst-_/x",
+            "//%73/Sabcdefghijklmnopqrst-_)",
+        ] {
+            let path = NamespacePath::from_encoded(encoded).expect("a path");
+            assert!(refuse(&PathOperation::Read, &path).is_err(), "{encoded}");
+            let to = PathOperation::Rename { to: path };
+            let from = NamespacePath::parse("/a").expect("a path");
+            assert!(refuse(&to, &from).is_err(), "MOVE to {encoded}");
+        }
     }
 
     #[test]
