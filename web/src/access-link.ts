@@ -36,6 +36,11 @@ type View = {
 /** What came of the link in the address, if there was one. */
 export type Entry = "none" | "signed-in" | "view" | { refused: string };
 
+/** Whether the address has a link to follow, as one that was pasted into it. */
+export function leadsIn(): boolean {
+  return /^#(login|view)=./.test(location.hash);
+}
+
 /** Follows the link in the address. */
 export async function enterByLink(): Promise<Entry> {
   if (location.hash.startsWith("#/")) return "none";

@@ -2,7 +2,7 @@
 // is shown asks the service, and only while the browser shows it; one question at a time, so that a slow service is asked
 // less often, not more.
 
-import { enterByLink } from "./access-link.ts";
+import { enterByLink, type Entry, leadsIn } from "./access-link.ts";
 import { NoAnswer, overview } from "./api.ts";
 import { ConfigurationPage } from "./dashboard/configuration.ts";
 import { FindPage } from "./dashboard/find.ts";
@@ -17,7 +17,7 @@ import { byId, setText } from "./dom.ts";
 import { clock } from "./format.ts";
 import type { Page } from "./page.ts";
 import { type Route, route } from "./route.ts";
-import { forgetToken, keepToken, readAddress } from "./session.ts";
+import { forgetToken, keepToken, readAddress, token } from "./session.ts";
 
 const RETRY_MS = 1000;
 const RETRY_MAX_MS = 10_000;
@@ -50,6 +50,7 @@ let updatedAt: number | null = null;
 let failures = 0;
 let timer: ReturnType<typeof setTimeout> | undefined;
 let isAsking = false;
+let entry: Entry = "none";
 
 function open(): void {
   const to = route();
@@ -160,8 +161,13 @@ document.addEventListener("visibilitychange", () => {
 });
 
 addEventListener("hashchange", () => {
-  if (!location.hash.startsWith("#/")) readAddress();
-  if (form.hidden) open();
+  if (leadsIn()) {
+    location.reload();
+    return;
+  }
+  const before = token();
+  readAddress();
+  if (form.hidden || token() !== before) open();
 });
 
 form.addEventListener("submit", (event) => {
@@ -180,7 +186,7 @@ byId("forget").addEventListener("click", () => {
   askForToken(new NoAnswer("unauthorised", "no token was sent"));
 });
 
-const entry = await enterByLink();
+entry = await enterByLink();
 readAddress();
 if (typeof entry === "object") {
   askForToken(new NoAnswer("unauthorised", entry.refused));

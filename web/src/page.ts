@@ -45,6 +45,12 @@ export function pageHeading(...text: (Node | string)[]): HTMLElement {
   return node;
 }
 
+/** Whether the reader is at something in it: then it is not made anew under their finger. A heading that was only announced is nothing. */
+export function isInUse(node: Node): boolean {
+  const active = document.activeElement;
+  return active !== null && node.contains(active) && !active.classList.contains("page-title");
+}
+
 /** `name: value` in two columns. */
 export function facts(rows: [string, Node | string][]): HTMLElement {
   return el("dl", "facts", ...rows.flatMap(([name, value]) => [el("dt", "", name), el("dd", "", value)]));

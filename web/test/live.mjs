@@ -245,6 +245,45 @@ try {
     }));
     await page.goto(`${base}/live/#/transfer/${transfer}`);
     await eventually("the story is there again", tellsStory);
+    // As after a click on a link: the heading is announced, and what changes is shown all the same.
+    check(await page.evaluate(() => document.activeElement?.className === "page-title"), "a new page announces its heading");
+    await page.evaluate(() => document.querySelector(".steps").append("as it was"));
+    await eventually("a page that announced its heading goes on", async () => ({
+      holds: !((await texts(".steps"))[0] ?? "as it was").includes("as it was"),
+    }));
+    check(await page.evaluate(() => document.activeElement?.className === "page-title"), "the heading keeps the focus");
+
+    const made = (body) =>
+      page.evaluate(async ([bearer, wanted]) => {
+        const headers = { Authorization: `Bearer ${bearer}`, "Content-Type": "application/json" };
+        const asked = { method: "POST", headers, body: JSON.stringify(wanted) };
+        return (await (await fetch("/api/v1/access-links", asked)).json()).path;
+      }, [token.trim(), body]);
+    const [login, view] = [await made({ kind: "login" }), await made({ kind: "view", opens: `job/${job}` })];
+    await page.evaluate(() => sessionStorage.clear());
+    await page.goto("about:blank");
+    await page.goto(`${base}/live/`);
+    await eventually("without a token one is asked for", async () => ({ holds: await page.locator("#token-form").isVisible() }));
+    await page.goto(`${base}${login}`);
+    await eventually("a login link that is pasted into the open tab signs in", async () => ({
+      holds: (await texts("#connection"))[0] === "live" && !page.url().includes("login"),
+      says: await texts("#connection, #token-why"),
+    }));
+    await page.goto("about:blank");
+    await page.goto(`${base}${login}`);
+    await eventually("a login link opens once", async () => ({
+      holds: /used/.test((await texts("#token-why"))[0] ?? ""),
+      says: await texts("#token-why"),
+    }));
+    await page.goto("about:blank");
+    await page.goto(`${base}${view}`);
+    await eventually("a view link shows the job, and its secret leaves the address", async () => ({
+      holds: (await texts(".shared-view h2"))[0] === `Job ${job}` && !page.url().includes(view.split("=")[1]),
+      says: await texts(".shared-view"),
+    }));
+    await page.goto("about:blank");
+    await page.goto(`${base}/live/#token=${encodeURIComponent(token.trim())}`);
+    await eventually("the page is live again", async () => ({ holds: (await texts("#connection"))[0] === "live" }));
   }
   await page.setViewportSize({ width: 400, height: 800 });
   for (const name of ["", "links", "jobs", "storage", "incidents", "configuration"]) {

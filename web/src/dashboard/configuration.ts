@@ -30,7 +30,7 @@ export class ConfigurationPage implements Page {
     this.audit.id = "audit";
     this.node.append(
       ...this.sections.map(({ title, path, body }) => card(title, body, twin(path))),
-      card("Changes", el("p", "hint", "Changes of settings and bans, newest first. Times are UTC."), this.audit, twin("/config/audit")),
+      card("Changes", el("p", "hint", "Changes of settings and bans, and login and view links that were made, used or revoked; newest first. Times are UTC."), this.audit, twin("/config/audit")),
     );
   }
 

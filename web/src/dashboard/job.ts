@@ -3,7 +3,7 @@
 import * as api from "../api.ts";
 import { el, meter, setText } from "../dom.ts";
 import { count, moment, place, plural } from "../format.ts";
-import { button, link, type Page, pageHeading, twin } from "../page.ts";
+import { button, isInUse, link, type Page, pageHeading, twin } from "../page.ts";
 import { address } from "../route.ts";
 import type { FoundTransfer } from "../types.ts";
 import { told } from "./refusal.ts";
@@ -45,11 +45,8 @@ export class JobPage implements Page {
       const job = counts.job;
       const by = `submitted ${moment(Date.parse(`${job.submit_time}Z`))} by ${job.user_dn} for ${job.vo_name}, priority ${job.priority}`;
       const more = all - files.length;
-      const hasFocus = this.answer.contains(document.activeElement) && !this.isFirst;
-      if (hasFocus) {
-        // The list is not made anew under somebody's finger.
-        return;
-      }
+      if (isInUse(this.answer)) return;
+      const wasAnnounced = this.isFirst || this.answer.contains(document.activeElement);
       this.answer.replaceChildren(
         heading,
         el("p", "", "The job is ", state, "."),
@@ -61,7 +58,7 @@ export class JobPage implements Page {
         el("ul", "plain files", ...files.map((one) => fileRow(one, texts.get(one.transfer)))),
         ...(more > 0 ? [el("p", "hint", `and ${plural(more, "more file")}: `, link(address("find", "", { q: this.id, within: "0" }), "all of its files"))] : []),
       );
-      if (this.isFirst) heading.focus({ preventScroll: true });
+      if (wasAnnounced) heading.focus({ preventScroll: true });
       if (ENDED.has(explained.job_state) || explained.job_state === "FINISHEDDIRTY") this.every = null;
     } catch (why) {
       this.answer.replaceChildren(told("job", this.id, why));

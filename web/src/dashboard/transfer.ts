@@ -3,7 +3,7 @@
 import * as api from "../api.ts";
 import { el } from "../dom.ts";
 import { bytes, duration, moment, rate } from "../format.ts";
-import { facts, link, type Page, pageHeading, twin } from "../page.ts";
+import { facts, isInUse, link, type Page, pageHeading, twin } from "../page.ts";
 import { address } from "../route.ts";
 import type { Story } from "../types.ts";
 import { told } from "./refusal.ts";
@@ -25,11 +25,10 @@ export class TransferPage implements Page {
     try {
       const story = await api.story(this.number);
       const heading = pageHeading(`Transfer ${story.transfer}`);
-      const hadFocus = this.answer.contains(document.activeElement);
-      if (!hadFocus || this.isFirst) {
-        this.answer.replaceChildren(heading, storyFacts(story), waterfall(story), steps(story));
-        if (this.isFirst) heading.focus({ preventScroll: true });
-      }
+      if (isInUse(this.answer)) return;
+      const wasAnnounced = this.isFirst || this.answer.contains(document.activeElement);
+      this.answer.replaceChildren(heading, storyFacts(story), waterfall(story), steps(story));
+      if (wasAnnounced) heading.focus({ preventScroll: true });
       if (story.finished !== null) this.every = null;
     } catch (why) {
       this.answer.replaceChildren(told("transfer", this.number, why));

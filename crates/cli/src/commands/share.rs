@@ -66,7 +66,7 @@ async fn make(
         (false, true) => ("list", Purpose::Read),
         (false, false) => ("read", Purpose::Read),
     };
-    let door = door_of(&url)?;
+    let door = door_of(&url);
     let access = Access::open(&args.access, environment, 1)?;
     let path = path_of(&url)?;
     // A share ends with the token that it was asked for with.
@@ -120,18 +120,13 @@ fn making_error(url: &Url, why: RemoteError) -> CommandError {
     }
 }
 
-/// The door of a URL, without a path and with the scheme that browsers know.
-fn door_of(url: &Url) -> Result<Url, CommandError> {
-    let text = url.as_str();
-    let text = match text.strip_prefix("davs://") {
-        Some(rest) => format!("https://{rest}"),
-        None => text.to_owned(),
-    };
-    let mut door = Url::parse(&text).map_err(|why| CommandError::Usage(format!("{url}: {why}")))?;
+/// The door of a URL, without a path.
+fn door_of(url: &Url) -> Url {
+    let mut door = url.clone();
     door.set_path("");
     door.set_query(None);
     door.set_fragment(None);
-    Ok(door)
+    door
 }
 
 /// As browsers open it.
@@ -183,11 +178,11 @@ mod tests {
     #[test]
     fn a_link_is_one_that_browsers_open() {
         let check = |url: &str, expected: &str| {
-            let door = door_of(&Url::parse(url).expect("a URL")).expect("a door");
+            let door = door_of(&Url::parse(url).expect("a URL"));
             assert_eq!(link(&door, "/s/Sabc"), expected);
         };
         check("https://se:8443/d/", "https://se:8443/s/Sabc");
-        check("davs://se/d?x=1#y", "https://se/s/Sabc");
+        check("https://se/d?x=1#y", "https://se/s/Sabc");
     }
 
     #[test]

@@ -73,22 +73,37 @@ async fn stage(
             }
         }
     }
-    match args.wait {
-        true => waiting::for_end(&mut open, &access, output).await?,
+    let looked = match args.wait {
+        true => waiting::for_end(&mut open, &access, output).await,
         // What cannot come at all is known at once.
-        false => waiting::look_once(&mut open).await?,
+        false => waiting::look_once(&mut open).await,
+    };
+    match looked {
+        Err(why @ CommandError::Interrupted(_)) => return Err(why),
+        // The requests are made all the same, and are named.
+        Err(why) => results.add("the stage requests", Err(why)),
+        Ok(()) => {}
     }
+    let mut staged = 0;
     for request in &open {
         for file in request.staged() {
-            let name = file.url.clone();
-            results.add(name, file.outcome());
+            let (name, outcome) = (file.url.clone(), file.outcome());
+            staged += usize::from(outcome.is_ok());
+            results.add(name, outcome);
         }
     }
     let is_waited_for = args.wait;
     let all = urls.len();
     results.conclude_as(
         output,
-        |failed| format!("{failed} of {} failed", plural(all as u64, "file")),
+        |failed| match all - staged {
+            0 => format!(
+                "{failed} of {} could not be looked at",
+                plural(open.len() as u64, "request")
+            ),
+            // Of a refused request, all files.
+            failed => format!("{failed} of {} failed", plural(all as u64, "file")),
+        },
         |_: &[StagedFile]| match is_waited_for {
             true => open.iter().map(requests::OpenRequest::summary).collect(),
             false => open.iter().map(|request| request.name() + "\n").collect(),
@@ -281,6 +296,10 @@ pub async fn release(
         let mut released = BatchResult::new();
         released.add(id, release_paths(&place, id, &paths).await);
         return released.conclude(output, |_| String::new());
+    }
+    if args.door.door.is_some() {
+        let text = "leave out --door: each URL names its storage element";
+        return Err(CommandError::Usage(text.to_owned()));
     }
     let urls = listed(&args.files)?;
     let access = Access::open(&args.door.access, environment, 1)?;

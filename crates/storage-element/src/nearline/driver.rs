@@ -182,12 +182,13 @@ impl<S: TapeSystem> Driver<S> {
         }
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    /// The time that is written down.
+    pub(super) fn recorded(&self) -> Timestamp {
         self.context.clock.recorded()
     }
 
     /// The time by which a pin ends: a clock that has leapt ends none.
-    pub(super) fn believed(&self) -> Timestamp {
+    pub(super) fn believed_now(&self) -> Timestamp {
         self.context.clock.now()
     }
 
@@ -362,7 +363,7 @@ impl<S: TapeSystem> Driver<S> {
                     file,
                     uri,
                     instead_of,
-                    at: self.now(),
+                    at: self.recorded(),
                 };
                 self.must(made).await;
                 if is_brought {
@@ -404,7 +405,7 @@ impl<S: TapeSystem> Driver<S> {
         self.drop_set_aside().await;
         self.forget_who_needs_no_room();
         self.make_room().await;
-        let at = self.now();
+        let at = self.recorded();
         let before =
             Timestamp(at.0 - i64::try_from(self.config.stage_kept.as_millis()).unwrap_or(i64::MAX));
         let until = Instant::now() + PRUNE_TIME_MAX;
@@ -426,7 +427,7 @@ impl<S: TapeSystem> Driver<S> {
         let usual_ms = i64::try_from(TAPE_REMOVAL_USUAL.as_millis()).unwrap_or(i64::MAX);
         let kept_ms = i64::try_from(self.config.removed_kept.as_millis()).unwrap_or(i64::MAX);
         let at = Timestamp(
-            self.now()
+            self.recorded()
                 .0
                 .saturating_add(usual_ms)
                 .saturating_sub(kept_ms),
@@ -444,7 +445,7 @@ impl<S: TapeSystem> Driver<S> {
     }
 
     fn publish_status(&mut self) {
-        let (now, wait_max) = (self.now(), self.config.room_wait_max);
+        let (now, wait_max) = (self.recorded(), self.config.room_wait_max);
         let no_room = self.room_wait.incident(now, wait_max);
         let mut status = self.system.status();
         self.count_retries(&mut status.counts);

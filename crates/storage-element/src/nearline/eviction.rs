@@ -60,7 +60,7 @@ impl<S: TapeSystem> Driver<S> {
             let evict = NearlineChange::Evict {
                 file,
                 pool: pool.clone(),
-                at: self.believed(),
+                at: self.believed_now(),
             };
             match self.change(evict).await {
                 // Before that is done nobody can have it brought to this pool.
@@ -75,7 +75,8 @@ impl<S: TapeSystem> Driver<S> {
         let (mut freed, mut files, mut after) = (0_u64, 0_u64, EntryId(0));
         'pages: for _ in 0..PAGES_MAX {
             let namespace = &self.context.namespace;
-            let page = namespace.evictable_files(&pool.name, after, self.believed(), PAGE_FILES);
+            let page =
+                namespace.evictable_files(&pool.name, after, self.believed_now(), PAGE_FILES);
             let page = match page {
                 Ok(page) => page,
                 Err(why) => {
@@ -96,7 +97,7 @@ impl<S: TapeSystem> Driver<S> {
                 let evict = NearlineChange::Evict {
                     file: file.id,
                     pool: pool.name.clone(),
-                    at: self.believed(),
+                    at: self.believed_now(),
                 };
                 match self.change(evict).await {
                     Ok(_) => {

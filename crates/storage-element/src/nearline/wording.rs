@@ -220,7 +220,7 @@ fn tape_fault(fault: &TapeFault) -> String {
             end_bytes,
             synced_bytes,
         } => format!(
-            "its data ends after {} in drive {drive}, but {} had been written safely",
+            "drive {drive} found only {} of data on it, of {} that were synced: the rest is lost",
             Bytes(end_bytes),
             Bytes(synced_bytes)
         ),
@@ -471,7 +471,7 @@ mod tests {
         live.tapes.insert(tape.clone(), facts);
         assert_eq!(
             library_incident(&broken, &live),
-            "tape T1 cannot be used: its data ends after 2.0 MB in drive d0, but 3.0 MB had been written safely; when it is repaired, \
+            "tape T1 cannot be used: drive d0 found only 2.0 MB of data on it, of 3.0 MB that were synced: the rest is lost; when it is repaired, \
              run penstock tape enable T1"
         );
         let down = DriveState::Down {

@@ -209,10 +209,14 @@ struct Redemption {
 /// `POST /api/v1/access-links/redeem`: without credentials, since the secret is one.
 async fn redeem(State(api): State<Api>, body: Body) -> ApiResult {
     let read = timeout(REDEMPTION_TIME_MAX, to_bytes(body, REDEMPTION_BYTES_MAX)).await;
-    let bytes = read.ok().and_then(Result::ok).ok_or_else(|| {
+    let read = read.map_err(|_| {
+        let limit = REDEMPTION_TIME_MAX.as_secs();
+        malformed(format!("the request body did not arrive within {limit} s"))
+    })?;
+    let bytes = read.map_err(|_| {
         ApiError::new(
             ProblemCode::BodyTooLarge,
-            format!("the body must arrive whole, and is limited to {REDEMPTION_BYTES_MAX} bytes"),
+            format!("the request body is limited to {REDEMPTION_BYTES_MAX} bytes"),
         )
     })?;
     // The reader's error would repeat what was sent.

@@ -62,7 +62,7 @@ static VIEWER_TURNS: LazyLock<FairTurns<CredentialId>> =
 pub struct Viewer {
     /// Whose transfers they see.
     pub visibility: Visibility,
-    /// Whether they may read the audit of bans and settings.
+    /// Whether they may read the audit.
     pub sees_audit: bool,
     /// To be held until the work for their question has ended.
     pub turn: ViewerTurn,
@@ -358,7 +358,8 @@ impl ApiConfig {
         })
     }
 
-    /// What the holder of a token that is believed may do here. Errors: nothing.
+    /// What the holder of a token that is believed may do here. Errors: the token is for monitors only, or lacks the scope that
+    /// this service asks for.
     fn of_token(&self, identity: Identity) -> Result<Caller, ApiError> {
         let is_own = identity.method == Method::Token && identity.issuer == self.own_issuer;
         let is_admin = is_own && identity.has_scope(ADMIN_SCOPE);

@@ -59,25 +59,31 @@ impl Drop for LentBody {
 /// The rest of a body that was lent.
 pub(super) struct UnreadBody {
     back: oneshot::Receiver<Incoming>,
-    /// The client sends it when it is told to only (RFC 9110 §10.1.1).
-    is_announced: bool,
+    /// The client sends it only after `100 Continue` (RFC 9110 §10.1.1).
+    awaits_continue: bool,
 }
 
 impl UnreadBody {
     /// Lends a body to whoever answers the request of this head.
     pub(super) fn lend(head: &HeaderMap, body: Incoming) -> (Body, UnreadBody) {
         let (sender, back) = oneshot::channel();
-        let is_announced = head.contains_key(EXPECT);
+        let awaits_continue = head.contains_key(EXPECT);
         let lent = LentBody {
             body: Some(body),
             back: Some(sender),
         };
-        (Body::new(lent), UnreadBody { back, is_announced })
+        (
+            Body::new(lent),
+            UnreadBody {
+                back,
+                awaits_continue,
+            },
+        )
     }
 
     /// When the answer is ready: takes what still comes, within bounds.
     pub(super) async fn take(mut self) {
-        if self.is_announced {
+        if self.awaits_continue {
             return;
         }
         if let Ok(body) = self.back.try_recv()

@@ -8,7 +8,7 @@ use crate::output::Output;
 use penstock_field_tools::progress::Progress;
 use penstock_field_tools::remote::Remote;
 use penstock_model::{Bytes, FileProgress};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 /// Requests are looked at after this time at first, and more rarely the longer they take.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How often in a row storage elements may not answer before the wait is given up.
+/// How often in a row a storage element may not answer before the wait is given up.
 const MISSED_MAX: u32 = 60;
 /// Files whose sizes are looked up at once.
 const LOOKS: usize = 8;
@@ -65,22 +65,31 @@ async fn wait(
     sizes: &HashMap<String, Bytes>,
     progress: &Progress,
 ) -> Result<(), CommandError> {
-    let (mut pause, mut missed) = (PAUSE_FIRST, 0);
+    let (mut pause, mut missed) = (PAUSE_FIRST, HashMap::new());
     loop {
-        let mut is_open = false;
+        let mut silent = HashSet::new();
         for request in requests.iter_mut().filter(|request| !request.has_ended()) {
+            let server = &request.server;
+            if silent.contains(server) {
+                continue;
+            }
             match request.tape.status(&request.id).await {
                 Ok(status) => {
-                    missed = 0;
+                    missed.remove(server);
                     request.status = Some(status);
                 }
-                Err(why) if why.is_transient() && missed < MISSED_MAX => missed += 1,
-                Err(why) => return Err(why.into()),
+                Err(why) => {
+                    let missed: &mut u32 = missed.entry(server.clone()).or_default();
+                    *missed += 1;
+                    if !why.is_transient() || *missed > MISSED_MAX {
+                        return Err(why.into());
+                    }
+                    silent.insert(server.clone());
+                }
             }
-            is_open |= !request.has_ended();
         }
         count(requests, sizes, progress);
-        if !is_open {
+        if requests.iter().all(OpenRequest::has_ended) {
             return Ok(());
         }
         tokio::time::sleep(pause).await;

@@ -171,12 +171,12 @@ impl<S: TapeSystem> Driver<S> {
     }
 
     fn refuse_put(&mut self, file: EntryId, what: String) {
-        self.context.put_faults.note(file, what, self.now());
+        self.context.put_faults.note(file, what, self.recorded());
         self.ask_later(file);
     }
 
     async fn keep_archived(&mut self, file: EntryId, uris: Vec<String>) {
-        let at = self.now();
+        let at = self.recorded();
         match self
             .change_for_sure(NearlineChange::Archived { file, uris, at })
             .await

@@ -138,7 +138,7 @@ impl<S: TapeSystem> Driver<S> {
             }
         }
         if !on_disk.is_empty() {
-            let (files, at) = (on_disk, self.now());
+            let (files, at) = (on_disk, self.recorded());
             self.must(NearlineChange::OnDisk { files, at }).await;
         }
         if !gets.is_empty() {
@@ -206,7 +206,7 @@ impl<S: TapeSystem> Driver<S> {
             let looked = tokio::time::timeout(LOOK_WAIT, looked).await;
             for file in looked.ok().and_then(Result::ok).unwrap_or_default() {
                 tracing::error!(%file, pool = %name, "the copy on disk of a file is not there; it is on tape");
-                let (pool, at) = (name.clone(), self.now());
+                let (pool, at) = (name.clone(), self.recorded());
                 self.must(NearlineChange::LoseDiskCopy { file, pool, at })
                     .await;
                 has_found = true;
@@ -217,7 +217,7 @@ impl<S: TapeSystem> Driver<S> {
 
     pub(super) async fn fail_recall(&mut self, file: EntryId, code: ProblemCode, text: &str) {
         self.room_wait.is_over(file);
-        let (text, at) = (text.to_owned(), self.now());
+        let (text, at) = (text.to_owned(), self.recorded());
         let problem = StageProblem { code, text };
         self.must(NearlineChange::RecallFailed { file, problem, at })
             .await;
@@ -225,7 +225,7 @@ impl<S: TapeSystem> Driver<S> {
 
     /// No pool takes files of these sizes: whoever waits for them is told now and then, and room is made for them if that helps.
     pub(super) async fn wait_for_room(&mut self, files: &[(EntryId, Bytes)], lack: RoomLack) {
-        let at = self.now();
+        let at = self.recorded();
         let mut untold = Vec::new();
         for (file, size) in files {
             let room = (room_for_recall(*size), lack);

@@ -42,7 +42,7 @@ impl AwayPools {
 impl<S: TapeSystem> Driver<S> {
     /// Brings what somebody waits for and a pool that is away holds; ends the wait for what a pool holds that is back.
     pub(super) async fn look_after_away_pools(&mut self) {
-        let now = self.now();
+        let now = self.recorded();
         let pools = self.context.pools.values();
         let away: Vec<PoolName> = pools
             .filter(|pool| !pool.is_in_reach())
@@ -61,7 +61,7 @@ impl<S: TapeSystem> Driver<S> {
     /// Somebody waits for a file in a pool that is away.
     pub(super) fn note_away_pool(&mut self, pool: &PoolName) {
         if self.context.pools.contains_key(pool) {
-            let now = self.now();
+            let now = self.recorded();
             self.away_pools.note(pool, now);
         }
     }
@@ -69,7 +69,7 @@ impl<S: TapeSystem> Driver<S> {
     /// It has been away for so long that its files are brought from tape to other pools, and there is one that takes them.
     pub(super) fn is_given_up(&self, pool: &PoolName) -> bool {
         let wait_ms = i64::try_from(self.config.pool_away_wait.as_millis()).unwrap_or(i64::MAX);
-        let then = Timestamp(self.now().0.saturating_sub(wait_ms));
+        let then = Timestamp(self.recorded().0.saturating_sub(wait_ms));
         let mut others = self.context.pools.values();
         !self.is_in_reach(pool)
             && self.away_pools.is_away_since(pool, then)

@@ -63,7 +63,7 @@ impl<S: TapeSystem> Driver<S> {
             }
         };
         self.room_wait.is_over(file);
-        let at = self.now();
+        let at = self.recorded();
         self.must(NearlineChange::RecallStarted { file, at }).await;
         self.meter_begin(file);
         let orders = self.system.bring(&recall, &found, &placed.path());
@@ -129,7 +129,7 @@ impl<S: TapeSystem> Driver<S> {
                     file,
                     pool: placed.pool().clone(),
                     instead_of: placed.target().pool.clone(),
-                    at: self.now(),
+                    at: self.recorded(),
                 };
                 match self.must(recalled).await {
                     Some(_) => {

@@ -51,7 +51,7 @@ impl<S: TapeSystem> Driver<S> {
             tracing::warn!(%file, pool = %pool.name, %why, "a damaged copy on disk cannot be put out of the way now");
             return;
         }
-        let (name, at) = (pool.name.clone(), self.now());
+        let (name, at) = (pool.name.clone(), self.recorded());
         let lost = NearlineChange::LoseDiskCopy {
             file,
             pool: name.clone(),

@@ -77,7 +77,7 @@ impl<S: TapeSystem> Driver<S> {
             }
         }
         if !joins.is_empty() {
-            let at = self.now();
+            let at = self.recorded();
             self.must(NearlineChange::JoinDataSets { joins, at }).await;
         }
         members

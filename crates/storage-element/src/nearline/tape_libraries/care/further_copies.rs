@@ -6,7 +6,7 @@ use super::super::TapeLibraries;
 use super::super::copy_uri::CopyUri;
 use super::few_copies::{CopySearch, FewCopies, Scope, TapeScope};
 use super::listing::{ListedFile, prefix_of};
-use super::moves::{LostFile, MoveGoal, TapeMoves, tape_of_lost};
+use super::moves::{LostFile, MoveGoal, Stays, TapeMoves, tape_of_lost};
 use super::moving::{MoveKind, tell_stays};
 use super::{CareNews, Stage, blocking, logged};
 use crate::config::ArchiveClasses;
@@ -63,6 +63,8 @@ struct CopyPass {
     failed_files: u64,
     /// Some are in the trash.
     has_poor_trash: bool,
+    /// By tape, of all its pages.
+    stays: BTreeMap<Option<TapeName>, Stays>,
     lost: BTreeMap<TapeName, LostFiles>,
 }
 
@@ -248,6 +250,7 @@ impl TapeLibraries {
             copied_files: 0,
             failed_files: 0,
             has_poor_trash: false,
+            stays: BTreeMap::new(),
             lost: BTreeMap::new(),
         });
     }
@@ -265,8 +268,10 @@ impl TapeLibraries {
         }
         pass.copied_files += moves.moved_files;
         pass.failed_files += moves.failed_files;
-        let of = (MoveKind::FurtherCopy, pass.current.clone());
-        tell_stays(&mut self.care.stays_told, of, moves.stays());
+        pass.stays
+            .entry(pass.current.clone())
+            .or_default()
+            .extend(&moves.stays);
         match pass.scopes.pop_front() {
             Some(scope) => {
                 pass.stage = Stage::Listing;
@@ -382,6 +387,10 @@ impl TapeLibraries {
             return Vec::new();
         };
         further.tell_ends(pass.lost);
+        for (tape, stays) in pass.stays {
+            let of = (MoveKind::FurtherCopy, tape);
+            tell_stays(&mut self.care.stays_told, of, stays.text());
+        }
         if pass.copied_files > 0 {
             tracing::info!(
                 files = pass.copied_files,

@@ -76,8 +76,34 @@ pub(super) struct TapeMoves {
     pub moved_files: u64,
     /// They stay as they are, for now, and may be moved later.
     pub failed_files: u64,
-    /// Of these: why they stay, how many, and one of them.
-    stays: BTreeMap<&'static str, (u64, FileId)>,
+    pub stays: Stays,
+}
+
+/// Files that were to be moved and could not be: why, how many, and one of them.
+#[derive(Debug, Default)]
+pub(super) struct Stays(BTreeMap<&'static str, (u64, FileId)>);
+
+impl Stays {
+    fn add(&mut self, why: &'static str, added: u64, first: FileId) {
+        let (files, _) = self.0.entry(why).or_insert((0, first));
+        *files += added;
+    }
+
+    pub(super) fn extend(&mut self, others: &Stays) {
+        for (why, (files, first)) in &others.0 {
+            self.add(why, *files, *first);
+        }
+    }
+
+    /// For people; `None`: there are none.
+    pub(super) fn text(&self) -> Option<String> {
+        let told = self.0.iter().map(|(why, (files, first))| {
+            let files = plural(*files, "file");
+            format!("{files} (such as file {}): {why}", EntryId(first.0))
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join("; "))
+    }
 }
 
 /// What is to be done for a file, as it is found when it is looked up.
@@ -126,18 +152,8 @@ impl TapeMoves {
             left: files.into(),
             moved_files: 0,
             failed_files: 0,
-            stays: BTreeMap::new(),
+            stays: Stays::default(),
         }
-    }
-
-    /// Files that could not be moved, for people; `None`: there are none.
-    pub(super) fn stays(&self) -> Option<String> {
-        let told = self.stays.iter().map(|(why, (files, first))| {
-            let files = plural(*files, "file");
-            format!("{files} (such as file {}): {why}", EntryId(first.0))
-        });
-        let told: Vec<String> = told.collect();
-        (!told.is_empty()).then(|| told.join("; "))
     }
 
     /// Nothing is left that could be moved now.
@@ -286,8 +302,7 @@ impl TapeMoves {
             Some(RepackStep::Written { .. }) => self.moved_files += 1,
             Some(RepackStep::Stays { file, why }) => {
                 self.failed_files += 1;
-                let (files, _) = self.stays.entry(why_it_stays(why)).or_insert((0, *file));
-                *files += 1;
+                self.stays.add(why_it_stays(why), 1, *file);
             }
             Some(RepackStep::OnDisk(_) | RepackStep::Damaged(_)) | None => {}
         }
@@ -432,8 +447,15 @@ pub(super) fn comparison_of(file: FileId, read: io::Result<()>) -> DiskCompariso
     let Err(why) = read else {
         return DiskComparison::Same;
     };
-    // Its sectors cannot be read, or its data is not there.
-    let is_unreadable = [Errno::IO, Errno::NOENT].map(Errno::raw_os_error);
+    // Its sectors cannot be read, the file system finds them or its own structure damaged, or its data is not there.
+    let is_unreadable = [
+        Errno::IO,
+        Errno::NODATA,
+        Errno::BADMSG,
+        Errno::UCLEAN,
+        Errno::NOENT,
+    ];
+    let is_unreadable = is_unreadable.map(Errno::raw_os_error);
     let is_unreadable = why
         .raw_os_error()
         .is_some_and(|code| is_unreadable.contains(&code));

@@ -43,20 +43,20 @@ pub(super) type StaysTold = BTreeMap<(MoveKind, Option<TapeName>), String>;
 pub(super) fn tell_stays(
     told: &mut StaysTold,
     of: (MoveKind, Option<TapeName>),
-    files: Option<String>,
+    reasons: Option<String>,
 ) {
-    let Some(files) = files else {
+    let Some(reasons) = reasons else {
         told.remove(&of);
         return;
     };
-    if told.get(&of) != Some(&files) {
+    if told.get(&of) != Some(&reasons) {
         let tape = of.1.as_ref().map(|tape| tracing::field::display(&tape.0));
         tracing::warn!(
             tape,
-            files,
-            "files on tape could not be written there again and stay where they are; they are tried again every hour"
+            reasons,
+            "no new copy on tape could be made of some files; their old copies stay; the next try is in an hour"
         );
-        told.insert(of, files);
+        told.insert(of, reasons);
     }
 }
 
@@ -103,7 +103,7 @@ impl TapeLibraries {
             tell_stays(
                 &mut self.care.stays_told,
                 (MoveKind::Mending, tape),
-                moves.stays(),
+                moves.stays.text(),
             );
             // Perhaps there are those of another tape.
             self.care.is_due = true;
@@ -111,7 +111,7 @@ impl TapeLibraries {
         match self.care.repack.take() {
             Some((tape, Stage::Running(moves))) if moves.is_done() => {
                 let of = (MoveKind::Repack, Some(tape.clone()));
-                tell_stays(&mut self.care.stays_told, of, moves.stays());
+                tell_stays(&mut self.care.stays_told, of, moves.stays.text());
                 orders.extend(self.end_repack_pass(now_ns, &tape));
                 self.care.is_due = true;
             }
