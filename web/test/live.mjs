@@ -264,7 +264,10 @@ try {
     await page.goto("about:blank");
     await page.goto(`${base}/live/`);
     await eventually("without a token one is asked for", async () => ({ holds: await page.locator("#token-form").isVisible() }));
+    // The page is loaded anew to follow it.
+    const loadedAnew = page.waitForEvent("load");
     await page.goto(`${base}${login}`);
+    await loadedAnew;
     await eventually("a login link that is pasted into the open tab signs in", async () => ({
       holds: (await texts("#connection"))[0] === "live" && !page.url().includes("login"),
       says: await texts("#connection, #token-why"),
