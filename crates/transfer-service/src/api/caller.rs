@@ -242,10 +242,7 @@ impl ApiConfig {
         credentials: &Credentials,
     ) -> Result<Option<Identity>, ApiError> {
         let identity = match (&credentials.authorization, &credentials.shown) {
-            (Some(value), _) => {
-                let token = bearer(value).map_err(ApiError::told)?;
-                self.verified(token).await.map_err(ApiError::told)?
-            }
+            (Some(value), _) => self.bearer_identity(value).await.map_err(ApiError::told)?,
             (None, Some(ShownCertificate::Known(certified, _))) if !credentials.is_foreign_page => {
                 certified.identity()
             }
@@ -256,6 +253,18 @@ impl ApiConfig {
         }
         self.refuse_banned(&identity).map_err(ApiError::told)?;
         Ok(Some(identity))
+    }
+
+    /// Whom a token speaks of, or the session of a login link.
+    async fn bearer_identity(&self, value: &HeaderValue) -> Result<Identity, ApiError> {
+        let token = bearer(value)?;
+        match grant_of_session(&self.access_links, token).await? {
+            Some((grant, expires)) => {
+                self.refuse_untrusted(&grant).await?;
+                Ok(grant.identity(expires))
+            }
+            None => self.verified(token).await,
+        }
     }
 
     /// Authenticates, by the token if there is one, and checks bans and the site's required scope. A refusal is

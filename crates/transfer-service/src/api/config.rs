@@ -303,8 +303,7 @@ impl Api {
         // Any user can make links: they push no change out of more than half of the answer.
         let room = (limit - changes.len()).max(limit / 2);
         let links = newest(access_links::audit_rows(&self.config.access_links), room);
-        let kept = limit - links.len();
-        let rows = changes.into_iter().take(kept).chain(links).collect();
+        let rows = changes.into_iter().chain(links).collect();
         Ok(newest(rows, limit)
             .into_iter()
             .map(|(_, row)| row)
