@@ -18,6 +18,8 @@ class FoldingServer:
         outer, self.files, self.removed, self.moves = self, {}, [], []
         # What it tells of files beside their sizes, and of itself.
         self.modified, self.tells_etags, self.options, self.before_move = LONG_AGO, False, {}, lambda: None
+        # Which moves, counted from 0, are made and not answered.
+        self.unanswered = set()
 
         class Exchange(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -69,7 +71,10 @@ class FoldingServer:
                     outer.files.pop(name)
                 for name in outer.below(self.path):
                     outer.files[place + name[len(self.path) :]] = outer.files.pop(name)
-                self.reply(204 if there else 201)
+                if len(outer.moves) - 1 in outer.unanswered:
+                    self.close_connection = True
+                    return None
+                return self.reply(204 if there else 201)
 
             def do_PROPFIND(self):
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))

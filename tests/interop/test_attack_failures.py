@@ -309,6 +309,14 @@ def test_a_directory_of_another_server_is_no_source(grid, faulty, place, status,
     assert not faulty.requests("GET", path) and not grid.there_door.exists(f"{place}/b")
 
 
+def test_a_path_below_a_file_is_tried_once(grid, place):
+    grid.here_door.put(f"{place}/a", DATA)
+    grid.there_door.put(f"{place}/file", DATA)
+    pair = (grid.here_door.url(f"{place}/a"), grid.there_door.url(f"{place}/file/b"))
+    reason = fails_once(grid.service, grid.service.submit(pair, retry=2))
+    assert "is a file, so nothing can be below it" in reason, reason
+
+
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_a_directory_is_no_destination(grid, place, slash):
     grid.here_door.put(f"{place}/a", DATA)

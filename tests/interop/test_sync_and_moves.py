@@ -256,3 +256,25 @@ def test_mv_replaces_what_it_has_seen_and_nothing_else(penstock, way):
             server.moves.clear()
             penstock("mv", "--overwrite", *ends)
             assert server.files == {"/t/b": b"A"} and len(server.moves) == 3
+
+
+def test_a_file_that_was_moved_aside_is_not_lost_with_an_answer(penstock):
+    with FoldingServer() as server:
+        ends = [f"{server.url}/a", f"{server.url}/b"]
+
+        def mv(*unanswered):
+            server.files, server.unanswered = {"/t/a": b"a", "/t/b": b"b"}, set(unanswered)
+            server.moves.clear()
+            return penstock("mv", "--overwrite", *ends, exit_code=1)
+
+        mv(0)
+        assert server.files == {"/t/a": b"a", "/t/b": b"b"}
+        # The answers to aside, and to its way back.
+        shown = mv(0, 1)
+        assert server.files == {"/t/a": b"a", "/t/b": b"b"}
+        assert f"what was at {ends[1]} is still there, or at {server.url}/penstock-mv-" in shown, shown
+        # The file has come, and the client does not know.
+        shown = mv(1)
+        (aside,) = set(server.files) - {"/t/b"}
+        assert server.files == {"/t/b": b"a", aside: b"b"}
+        assert aside in shown, shown

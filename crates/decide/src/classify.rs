@@ -51,6 +51,11 @@ pub enum ObservedFailure {
     Canceled,
 }
 
+/// Whether a path that a storage element of ours refuses with this code will be refused the next time as well.
+pub fn is_final(code: ProblemCode) -> bool {
+    matches!(code, ProblemCode::ParentIsFile | ProblemCode::PathReserved)
+}
+
 /// Turns an observation into a failure with everything a retry decision needs.
 pub fn classify(side: Side, phase: Phase, observed: &ObservedFailure, detail: String) -> Failure {
     let (errno, retry) = match observed {

@@ -1,11 +1,20 @@
 //! Small files that are replaced in one step: after a crash or a loss of power the old one is there or the new one, and
-//! once this has returned it is the new one. What the files hold is their owners' matter. Directories that are there for good as well.
+//! once this has returned it is the new one. What the files hold is their owners' matter. Directories that are there for good as well,
+//! and the locks of what one process writes.
 #![forbid(unsafe_code)]
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a lock is asked for. A process that was killed gives its locks up a moment later, and a program that is being
+/// started holds those of the process that starts it until it runs.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// Readable and writable by its owner alone.
 const PRIVATE: u32 = 0o600;
@@ -92,5 +101,18 @@ mod tests {
             ("secret".to_owned(), 0o600)
         );
         assert_eq!(fs::read_dir(directory.path()).expect("read").count(), 1);
+    }
+}
+
+/// Takes the lock of a file, which lasts until the file is closed. Waits two seconds for another process at most.
+pub fn take_lock(file: &File) -> Result<(), TryLockError> {
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_WAIT => {
+                thread::sleep(LOCK_RETRY);
+            }
+            done => return done,
+        }
     }
 }

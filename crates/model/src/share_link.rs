@@ -23,7 +23,7 @@ pub fn share_secret(path: &str) -> Option<Range<usize>> {
     let (mut depth, mut is_below_shares) = (0_usize, false);
     let (mut name, mut begin) = (Vec::new(), 0);
     // A slash ends the last name.
-    let bytes = Decoded { rest: path, at: 0 }.chain([(path.len(), b'/')]);
+    let bytes = DecodedBytes { rest: path, at: 0 }.chain([(path.len(), b'/')]);
     for (at, byte) in bytes {
         if byte != b'/' {
             if name.is_empty() {
@@ -61,12 +61,12 @@ pub fn share_secret_of_url(url: &str) -> Option<Range<usize>> {
 }
 
 /// The bytes that a path stands for, with the place of each. An escape that is none stands for itself.
-struct Decoded<'a> {
+struct DecodedBytes<'a> {
     rest: &'a str,
     at: usize,
 }
 
-impl Iterator for Decoded<'_> {
+impl Iterator for DecodedBytes<'_> {
     type Item = (usize, u8);
 
     fn next(&mut self) -> Option<(usize, u8)> {

@@ -108,7 +108,7 @@ impl Store {
             .mode(FILE_MODE)
             .open(&marker);
         let lock = lock.map_err(StoreError::disk(&marker))?;
-        lock.try_lock().map_err(|why| match why {
+        penstock_durable_file::take_lock(&lock).map_err(|why| match why {
             TryLockError::WouldBlock => StoreError::Locked(directory.to_owned()),
             TryLockError::Error(why) => StoreError::disk(&marker)(why),
         })?;

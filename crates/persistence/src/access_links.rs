@@ -295,10 +295,11 @@ impl AccessLinks {
         self.forget_ended(&mut table, now)?;
         let link = {
             let rows = self.rows.lock();
-            if rows.valid_of(&new.owner, now) >= VALID_PER_OWNER_MAX {
+            let owned = rows.owned(&new.owner, now);
+            if owned.valid >= VALID_PER_OWNER_MAX {
                 return Err(AccessLinkError::TooManyOfOwner);
             }
-            if rows.of(&new.owner) >= KEPT_PER_OWNER_MAX {
+            if owned.kept >= KEPT_PER_OWNER_MAX {
                 return Err(AccessLinkError::TooManyKeptOfOwner);
             }
             if rows.len() >= LINKS_MAX {

@@ -410,7 +410,7 @@ fn lock(path: &Path) -> Result<File, NamespaceError> {
     lock_path.push(".lock");
     let lock_path = PathBuf::from(lock_path);
     let file = File::create(&lock_path).map_err(|source| fail(&lock_path, source))?;
-    match file.try_lock() {
+    match penstock_durable_file::take_lock(&file) {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(NamespaceError::InUse(path.to_owned())),
         Err(TryLockError::Error(source)) => Err(fail(&lock_path, source)),

@@ -12,7 +12,7 @@ use crate::commands::jobs::{Intent, connect, connect_lasting, find_service};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use listing::{in_utc, table};
+use listing::{table, to_the_minute};
 use penstock_field_tools::access_links_api::{AccessLinkInfo, MadeAccessLink};
 use penstock_field_tools::remote_error::RemoteError;
 use penstock_model::TimeSpan;
@@ -109,7 +109,7 @@ pub async fn login(
         }
         eprintln!(
             "penstock: The link works once, until {}; the browser is then signed in as {} for {}.",
-            in_utc(&made.expires_at),
+            to_the_minute(&made.expires_at),
             made.user,
             TimeSpan(session)
         );
@@ -140,7 +140,7 @@ pub async fn view(
                 TimeSpan(max)
             );
         }
-        let until = in_utc(&made.expires_at);
+        let until = to_the_minute(&made.expires_at);
         eprintln!(
             "penstock: Anybody who has the link can use it until {until}. It shows no names of users and no paths of files."
         );
@@ -201,7 +201,11 @@ async fn revoke(
 /// What is said of a link that was asked to end.
 pub fn revocation_line(link: &AccessLinkInfo) -> String {
     let AccessLinkInfo { id, state, .. } = link;
-    let ended = link.ended_at.as_deref().map(in_utc).unwrap_or_default();
+    let ended = link
+        .ended_at
+        .as_deref()
+        .map(to_the_minute)
+        .unwrap_or_default();
     format!("{id}  {state} {ended}\n")
 }
 

@@ -170,7 +170,13 @@ impl Replacement<'_> {
             return Err(CommandError::SomeFailed(text));
         }
         let aside = beside(place, &format!("penstock-mv-{}", Uuid::new_v4().simple()))?;
-        remote.rename(place, &aside, &Replaceable::Nothing).await?;
+        if let Err(why) = remote.rename(place, &aside, &Replaceable::Nothing).await {
+            return Err(match is_refusal(&why) {
+                true => why.into(),
+                // The answer was lost, perhaps after the file had been moved.
+                false => self.take_back(&aside, why.into()).await,
+            });
+        }
         let moved = match remote.stat(&aside).await {
             Ok(now) if replaced.is_same_file(&now) => {
                 let moved = remote.rename(from, place, &Replaceable::Nothing).await;
@@ -180,14 +186,7 @@ impl Replacement<'_> {
             Err(why) => Err(why.into()),
         };
         if let Err(why) = moved {
-            let back = remote.rename(&aside, place, &Replaceable::Nothing).await;
-            return Err(match back {
-                Ok(()) => why,
-                Err(not_back) => CommandError::SomeFailed(format!(
-                    "{why}; what was at {shown} is now at {}, because it could not be moved back: {not_back}",
-                    redact(aside.as_str())
-                )),
-            });
+            return Err(self.take_back(&aside, why).await);
         }
         let etag = replaced.etag.as_deref();
         let removed = remote.delete_version(&aside, etag).await;
@@ -199,10 +198,33 @@ impl Replacement<'_> {
         })
     }
 
+    /// Why nothing was replaced, and where the file is that was there if it cannot have its name again.
+    async fn take_back(&self, aside: &Url, why: CommandError) -> CommandError {
+        let back = self.remote.rename(aside, self.place, &Replaceable::Nothing);
+        match back.await {
+            Ok(()) | Err(RemoteError::NotFound { .. }) => why,
+            Err(not_back) => {
+                let (place, aside) = (redact(self.place.as_str()), redact(aside.as_str()));
+                let text = match is_refusal(&not_back) {
+                    true => format!("{why}; what was at {place} is now at {aside}"),
+                    false => format!("{why}; what was at {place} is still there, or at {aside}"),
+                };
+                CommandError::SomeFailed(format!(
+                    "{text}, because it could not be moved back: {not_back}"
+                ))
+            }
+        }
+    }
+
     fn changed(&self) -> CommandError {
         let shown = redact(self.place.as_str());
         CommandError::SomeFailed(format!("{shown} has changed meanwhile; nothing was moved"))
     }
+}
+
+/// The server has answered that it did nothing.
+fn is_refusal(why: &RemoteError) -> bool {
+    why.status().is_some_and(|status| status.is_client_error())
 }
 
 /// Into the destination when that is a directory, else that very name; and what is there.

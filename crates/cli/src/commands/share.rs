@@ -5,7 +5,7 @@ use crate::args::{
     DoorArgs, ShareArgs, ShareCommand, ShareListArgs, ShareMakeArgs, ShareRevokeArgs,
 };
 use crate::commands::access::{Access, AdministratorsDoor, Need, Purpose, Server, audiences_of};
-use crate::commands::access_links::listing::{in_utc, table};
+use crate::commands::access_links::listing::{table, to_the_minute};
 use crate::commands::access_links::{revocation_error, revocation_line};
 use crate::commands::batch_result::BatchResult;
 use crate::environment::Environment;
@@ -96,7 +96,7 @@ async fn make(
 
 /// When it ends, and why sooner than was asked for.
 fn end(made: &MadeShare) -> String {
-    let expires = in_utc(&made.expires_at);
+    let expires = to_the_minute(&made.expires_at);
     match made.shortened_by.as_deref() {
         None => format!("Expires {expires}."),
         Some("site") => {

@@ -36,6 +36,14 @@ const SCHEMA: &str = "CREATE TABLE access_link (
 const ENDED: &str =
     "min(expires_ms, ifnull(used_up_ms, expires_ms), ifnull(revoked_ms, expires_ms)) < ?1";
 
+/// How many links somebody has.
+#[derive(Debug, Default)]
+pub(super) struct OwnedLinks {
+    pub(super) kept: usize,
+    /// Of these, those that still open something.
+    pub(super) valid: usize,
+}
+
 /// The links in memory.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
@@ -73,18 +81,15 @@ impl Rows {
         }
     }
 
-    /// How many links of an owner are kept.
-    pub(super) fn of(&self, owner: &str) -> usize {
-        let links = self.by_digest.values();
-        links.filter(|(link, _)| link.owner == owner).count()
-    }
-
-    /// How many links of an owner are valid.
-    pub(super) fn valid_of(&self, owner: &str, now: Timestamp) -> usize {
+    /// How many links somebody has.
+    pub(super) fn owned(&self, owner: &str, now: Timestamp) -> OwnedLinks {
         let links = self.by_digest.values().map(|(link, _)| link);
-        links
-            .filter(|link| link.owner == owner && link.end(now).is_none())
-            .count()
+        let mut owned = OwnedLinks::default();
+        for link in links.filter(|link| link.owner == owner) {
+            owned.kept += 1;
+            owned.valid += usize::from(link.end(now).is_none());
+        }
+        owned
     }
 
     /// An id that no link has.

@@ -254,6 +254,19 @@ fn two_processes_cannot_open_one_namespace() {
 }
 
 #[test]
+fn a_process_that_ends_meanwhile_is_waited_for() {
+    let lab = Lab::new();
+    let file = lab.file();
+    let ending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(lab.namespace);
+        lab.directory
+    });
+    Namespace::open(&file).expect("opens once it has ended");
+    ending.join().expect("no panic");
+}
+
+#[test]
 fn a_database_of_a_later_version_is_left_alone() {
     let mut lab = Lab::new();
     lab.namespace = None;

@@ -403,7 +403,10 @@ async fn changed<T: Send + 'static>(
         AccessLinkError::Sqlite { .. }
         | AccessLinkError::TooNew { .. }
         | AccessLinkError::OpenSsl(_) => {
-            Problem::new(ProblemCode::NamespaceFailed, why.to_string())
+            tracing::error!(%why, "the shares cannot be changed");
+            let text =
+                "the share cannot be stored now; try again, or ask the site's administrators";
+            Problem::new(ProblemCode::NamespaceFailed, text)
         }
     })
 }

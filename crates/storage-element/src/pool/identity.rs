@@ -189,7 +189,7 @@ pub(crate) fn lock_pool(directory: &Path) -> io::Result<Option<File>> {
         },
         Err(why) => return Err(why),
     };
-    match file.try_lock() {
+    match penstock_durable_file::take_lock(&file) {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
         Err(TryLockError::Error(why)) => Err(why),

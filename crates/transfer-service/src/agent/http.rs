@@ -9,11 +9,11 @@ use http::header::{
 };
 use http::{HeaderMap, Method, StatusCode};
 use penstock_clock::wall_clock;
-use penstock_decide::classify::{ObservedFailure, classify};
+use penstock_decide::classify::{ObservedFailure, classify, is_final};
 use penstock_decide::destination::FileFacts;
 use penstock_model::{
-    Access, Busy, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, ProblemCode, Side,
-    Timestamp,
+    Access, Busy, Bytes, Checksum, ChecksumAlgorithm, Failure, FileUrl, Phase, ProblemCode, Retry,
+    Side, Timestamp,
 };
 use penstock_protocol::digest;
 use penstock_protocol::http1::client::{ClientError, ClientRequest, ClientResponse};
@@ -235,6 +235,10 @@ impl End {
         Failure {
             busy,
             code: code.or(failure.code),
+            retry: match code.is_some_and(is_final) {
+                true => Retry::Never,
+                false => failure.retry,
+            },
             ..failure
         }
     }

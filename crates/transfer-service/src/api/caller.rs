@@ -259,10 +259,7 @@ impl ApiConfig {
     async fn bearer_identity(&self, value: &HeaderValue) -> Result<Identity, ApiError> {
         let token = bearer(value)?;
         match grant_of_session(&self.access_links, token).await? {
-            Some((grant, expires)) => {
-                self.refuse_untrusted(&grant).await?;
-                Ok(grant.identity(expires))
-            }
+            Some((grant, expires)) => self.maker(grant, expires).await,
             None => self.verified(token).await,
         }
     }
@@ -353,10 +350,15 @@ impl ApiConfig {
         })
     }
 
+    /// Who has made a link, until it ends. Errors: see [`Self::refuse_untrusted`].
+    async fn maker(&self, grant: LinkGrant, expires: Timestamp) -> Result<Identity, ApiError> {
+        self.refuse_untrusted(&grant).await?;
+        Ok(grant.identity(expires))
+    }
+
     /// Who has made an access link, with the rights that they have now and nothing to pass on. Errors: see [`Self::by_token`].
     async fn of_link(&self, grant: LinkGrant, expires: Timestamp) -> Result<Caller, ApiError> {
-        self.refuse_untrusted(&grant).await?;
-        let maker = grant.identity(expires);
+        let maker = self.maker(grant, expires).await?;
         let caller = match maker.method {
             Method::Token => self.of_token(maker)?,
             Method::Certificate => self.by_certificate(maker)?,
@@ -441,7 +443,7 @@ impl ApiConfig {
 }
 
 /// The token of an `Authorization` header.
-fn bearer(value: &HeaderValue) -> Result<&str, ApiError> {
+pub(super) fn bearer(value: &HeaderValue) -> Result<&str, ApiError> {
     let told = value.to_str().ok().and_then(|text| text.split_once(' '));
     match told {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),

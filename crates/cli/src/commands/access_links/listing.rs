@@ -7,7 +7,7 @@ use penstock_model::text::one_line;
 const USER_CHARS_MAX: usize = 64;
 
 /// `2026-11-23 05:32 UTC`, of a time in RFC 3339 that ends with `Z`.
-pub fn in_utc(time: &str) -> String {
+pub fn to_the_minute(time: &str) -> String {
     match time.strip_suffix('Z').and_then(|time| time.get(..16)) {
         Some(minute) => format!("{} UTC", minute.replace('T', " ")),
         None => time.to_owned(),
@@ -22,11 +22,11 @@ pub fn table(links: &[AccessLinkInfo], nothing: &str) -> String {
     let mut text = String::new();
     for link in links {
         let end = match (link.state.as_str(), &link.ended_at) {
-            ("valid", _) | (_, None) => format!("valid until {}", in_utc(&link.expires_at)),
-            (state, Some(at)) => format!("{state} {}", in_utc(at)),
+            ("valid", _) | (_, None) => format!("valid until {}", to_the_minute(&link.expires_at)),
+            (state, Some(at)) => format!("{state} {}", to_the_minute(at)),
         };
         let used = match &link.last_used_at {
-            Some(at) => format!("last used {}", in_utc(at)),
+            Some(at) => format!("last used {}", to_the_minute(at)),
             None => "not used".to_owned(),
         };
         let kind = link.kind.as_deref().map(|kind| format!("{kind:<7}  "));
@@ -79,6 +79,6 @@ mod tests {
             "view     /data  read; revoked 2026-11-22 18:00 UTC; last used 2026-11-22 17:59 UTC"
         ));
         assert_eq!(table(&[], "nothing"), "nothing\n");
-        assert_eq!(in_utc("yesterday"), "yesterday");
+        assert_eq!(to_the_minute("yesterday"), "yesterday");
     }
 }

@@ -4,7 +4,7 @@
 use super::super::link_grant::{LinkGrant, note_use, of_bearer};
 use super::redaction::Redaction;
 use super::{Target, rfc3339};
-use crate::api::caller::Caller;
+use crate::api::caller::{Caller, bearer};
 use crate::api::query::blocking;
 use crate::api::{Api, ApiError, ApiResult, jobs, transfers, wire};
 use axum::Json;
@@ -24,19 +24,14 @@ const FILES_MAX: usize = 200;
 
 /// Whoever shows the secret of a view link as bearer token; nobody else is answered here.
 pub(super) async fn show(State(api): State<Api>, headers: HeaderMap) -> ApiResult {
-    let shown = headers
-        .get(AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
-    let bearer = shown.and_then(|text| text.split_once(' '));
-    let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let secret = bearer.and_then(|(_, text)| LinkSecret::parse(AccessLinkKind::View, text.trim()));
-    let secret = secret.ok_or_else(|| match shown {
-        Some(_) => of_bearer(LinkEnd::Unknown),
-        None => ApiError::new(
+    let shown = headers.get(AUTHORIZATION).ok_or_else(|| {
+        ApiError::new(
             ProblemCode::CredentialsMissing,
             "send 'Authorization: Bearer' with what follows '#view=' in the link",
-        ),
+        )
     })?;
+    let secret = LinkSecret::parse(AccessLinkKind::View, bearer(shown)?);
+    let secret = secret.ok_or_else(|| of_bearer(LinkEnd::Unknown))?;
     let links = &api.config.access_links;
     let opened = links
         .find(AccessLinkKind::View, &secret, wall_clock())

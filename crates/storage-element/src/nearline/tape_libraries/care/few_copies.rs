@@ -7,7 +7,7 @@ use super::moves::comparison_of;
 use crate::config::ArchiveClasses;
 use penstock_persistence::namespace::{EntryId, Namespace, NamespaceError, TrashedFile};
 use penstock_tape::repack::DiskComparison;
-use penstock_tape::request::{FileId, TapeName};
+use penstock_tape::request::{FileId, TapeCopy, TapeName};
 use penstock_tape::tape_care::UnreadableCopies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -192,7 +192,7 @@ impl CopySearch {
         let class = self.classes.class_of(&trashed.path, trashed.size);
         let wanted = class.map_or(1, |class| class.copies).max(1) as usize;
         let uris = uris.iter().filter_map(|uri| CopyUri::parse(uri));
-        let good = uris.filter(|uri| self.readable.contains(&uri.copy.tape));
+        let good = uris.filter(|uri| self.is_good(file, &uri.copy));
         let libraries: BTreeSet<_> = good.map(|uri| uri.library).collect();
         Ok(libraries.len() < wanted.min(self.libraries))
     }
@@ -202,9 +202,12 @@ impl CopySearch {
         let mut copies = copies
             .iter()
             .filter_map(|copy| Some(CopyUri::parse(&copy.uri)?.copy));
-        Ok(copies.any(|copy| {
-            self.readable.contains(&copy.tape) && !self.unreadable.contains(FileId(file.0), &copy)
-        }))
+        Ok(copies.any(|copy| self.is_good(file, &copy)))
+    }
+
+    /// As [`penstock_tape::live_set::LiveSet::is_good`].
+    fn is_good(&self, file: EntryId, copy: &TapeCopy) -> bool {
+        self.readable.contains(&copy.tape) && !self.unreadable.contains(FileId(file.0), copy)
     }
 
     fn compare_trashed(&self, trashed: &TrashedFile, is_over: impl Fn() -> bool) -> DiskComparison {
