@@ -262,12 +262,12 @@ def test_a_file_that_was_moved_aside_is_not_lost_with_an_answer(penstock):
     with FoldingServer() as server:
         ends = [f"{server.url}/a", f"{server.url}/b"]
 
-        def mv(*unanswered):
+        def mv(*unanswered, exit_code=1):
             server.files, server.unanswered = {"/t/a": b"a", "/t/b": b"b"}, set(unanswered)
             server.moves.clear()
-            return penstock("mv", "--overwrite", *ends, exit_code=1)
+            return penstock("mv", "--overwrite", *ends, exit_code=exit_code)
 
-        mv(0)
+        mv(0, exit_code=5)
         assert server.files == {"/t/a": b"a", "/t/b": b"b"}
         # The answers to aside, and to its way back.
         shown = mv(0, 1)
