@@ -79,7 +79,7 @@ TIERS = {
         vanishing_jobs=100_000,
         rebuilt_files=100_000,
         tape_files=5000,
-        bucket_files=200,
+        bucket_files=5000,
     ),
 }
 
