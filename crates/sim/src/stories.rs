@@ -28,6 +28,7 @@ use crate::made_page::Block;
 use penstock_decide::explain::signals::Signals;
 use penstock_decide::incidents::Incident;
 use std::fmt::Write;
+use std::thread;
 
 /// All that is told.
 pub struct Stories {
@@ -44,13 +45,17 @@ impl Stories {
     ///
     /// Errors: the simulated service broke an invariant, or its record cannot be read.
     pub fn run() -> Result<Stories, ReplayError> {
-        Ok(Stories {
-            disk: sc4_disk::run()?,
-            tape: sc4_tape::window(),
-            tape_run: sc4_tape_run::run(),
-            windows: windows_2013::lines()?,
-            edinburgh: edinburgh::run(),
-            asgc: asgc::cases(),
+        thread::scope(|scope| {
+            let disk = scope.spawn(sc4_disk::run);
+            let tape_run = scope.spawn(sc4_tape_run::run);
+            Ok(Stories {
+                tape: sc4_tape::window(),
+                windows: windows_2013::lines()?,
+                edinburgh: edinburgh::run(),
+                asgc: asgc::cases(),
+                disk: disk.join().expect("no panic")?,
+                tape_run: tape_run.join().expect("no panic"),
+            })
         })
     }
 
