@@ -36,6 +36,8 @@ demo: build ## Start two sites here, move a data set between them and verify it 
 # One compilation lints, and makes what the tests run: clippy is the compiler of the workspace's crates.
 test: export RUSTC_WORKSPACE_WRAPPER := $(shell rustc --print sysroot)/bin/clippy-driver
 test: export CLIPPY_ARGS := -Dwarnings
+# A whole build without parts to be used again takes a third less.
+test: export CARGO_INCREMENTAL := 0
 test: check-tools ## Run all tests, also with real clients; prints the duration of each suite
 	@scripts/suites.sh lint deny test-rust test-web test-interop test-faults
 

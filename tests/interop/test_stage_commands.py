@@ -84,7 +84,7 @@ def test_files_are_staged_looked_at_and_released(site, on_tape, tmp_path):
     assert [file["state"] for file in status["files"]] == ["COMPLETED"] * 3
     assert sorted(file["url"] for file in status["files"]) == sorted(urls)
     shown = person.type("stage", "status", request)
-    assert shown.startswith(f"{request} {site.door}: 3 of 3 files on disk\n"), shown
+    assert shown.startswith(f"{request} {site.door}: 3 of 3 files brought to disk\n"), shown
 
     # What is pinned stays; what is released goes.
     person.type("release", "--request", request, urls[0])

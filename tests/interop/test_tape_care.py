@@ -297,7 +297,7 @@ def test_files_get_further_copies_when_a_class_wants_more_and_lost_ones_are_name
     [incident] = eventually("it is an incident", is_told, WITHIN)
     [path] = once
     assert incident["what"].startswith(f"1 file on tape {lost} without a copy that can be read, such as {path}: ")
-    assert f"no copy left: {path}, which tape {lost} had" in silo.run("status")
+    assert f"no readable copy: {path}, which is on tape {lost}" in silo.run("status")
     silo.run("enable", lost)
     eventually("it is over", lambda: silo.status()["incidents"] == [], WITHIN)
     silo.bring_back(files | once)

@@ -152,6 +152,7 @@ pub fn check(
             .map_err(FsckFailure::Log)?,
         quarantined: BTreeSet::new(),
         settled: HashSet::new(),
+        told_on_tape: HashSet::new(),
         report: FsckReport::default(),
     };
     let with_files = check.look_at_counters(&order.pools)?;
@@ -172,6 +173,8 @@ struct Check<'a> {
     quarantined: BTreeSet<EntryId>,
     /// Entries of which all is told already: files that got one, entries that are to be removed.
     settled: HashSet<EntryId>,
+    /// Entries of which it is told that they are on tape.
+    told_on_tape: HashSet<EntryId>,
     report: FsckReport,
 }
 
@@ -333,6 +336,7 @@ impl Check<'_> {
         state: PoolState,
         file: &StoredFile,
     ) -> Result<(), FsckFailure> {
+        self.look_on_tape(file.id)?;
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
             // Nothing is lost by that, whatever a repair may remove.

@@ -21,6 +21,7 @@ mod tape_libraries;
 mod tape_system;
 mod wording;
 
+pub(crate) use driver_task::RecallOutlooks;
 use hsm_failures::HsmStatus;
 pub(crate) use submission::{Submission, SubmittedFile};
 
@@ -34,7 +35,7 @@ use crate::tape_meter::{MeterReading, TapeMeter};
 use crate::timed_join::end_thread;
 use parking_lot::Mutex;
 use penstock_model::{Timestamp, UserName};
-use penstock_persistence::namespace::{EntryId, Namespace};
+use penstock_persistence::namespace::Namespace;
 use penstock_protocol::fair_turns::FairTurns;
 use put_faults::PutFaults;
 use serde::Serialize;
@@ -76,9 +77,9 @@ pub(crate) struct NearlineStatus {
     /// Of tape libraries; `None`: an HSM is driven by commands, which do not tell what drives do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub libraries: Option<LibrariesStatus>,
-    /// When files that are to be brought will be on disk, as far as that can be told.
+    /// Of files that are to be brought.
     #[serde(skip)]
-    pub expected: Arc<BTreeMap<EntryId, Timestamp>>,
+    pub outlooks: Arc<RecallOutlooks>,
 }
 
 /// What a monitor is told of the tape system.
@@ -289,9 +290,9 @@ impl Nearline {
         })
     }
 
-    /// When files that are to be brought will be on disk, as far as that can be told.
-    pub(crate) fn expected(&self) -> Arc<BTreeMap<EntryId, Timestamp>> {
-        Arc::clone(&self.status.lock().expected)
+    /// When files that are to be brought will be on disk, and why they wait, as far as that can be told.
+    pub(crate) fn outlooks(&self) -> Arc<RecallOutlooks> {
+        Arc::clone(&self.status.lock().outlooks)
     }
 
     pub(crate) fn status(&self) -> NearlineStatus {

@@ -434,6 +434,11 @@ fn start_nearline(
     inbox: NearlineInbox,
     mail: NearlineMail,
 ) -> Result<Option<Nearline>, OpenError> {
+    if config.nearline.is_none() && !context.namespace.tape_copies(EntryId(0), 1)?.is_empty() {
+        tracing::error!(
+            "files have copies on tape, and no tape system is configured ([storage.tape]): what is on tape only cannot be read"
+        );
+    }
     let nearline = config.nearline.clone();
     let nearline = nearline.map(|config| Nearline::start(config, context, inbox, mail));
     nearline.transpose()

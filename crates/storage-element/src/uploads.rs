@@ -263,12 +263,15 @@ fn remnant_of(
         FoundRecord::Unreadable => return Ok(UploadRemnant::Unreadable),
     };
     if let Some(file) = record.finished {
-        let known = namespace.holds_file(file, &pool.name);
-        if known.map_err(io::Error::other)? {
+        if namespace.has_file(file).map_err(io::Error::other)? {
             record.expires = record.expires.min(believed + FINISHED_KEPT);
             let upload = Arc::new(Upload::new(id, Arc::clone(pool), record, None));
             upload.tidy();
             return Ok(UploadRemnant::Open(upload));
+        }
+        if !data_path(pool, id).try_exists()? {
+            // The file was removed since.
+            return Ok(UploadRemnant::Over);
         }
         // It was killed before the file became visible; its client asks again.
         record.finished = None;

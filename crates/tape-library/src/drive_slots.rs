@@ -18,7 +18,11 @@ impl DriveSlots {
         let path = directory.join("drives.json");
         let loaded = match std::fs::read(&path) {
             Err(why) if why.kind() == ErrorKind::NotFound => BTreeMap::new(),
-            read => serde_json::from_slice(&read?).map_err(io::Error::other)?,
+            read => serde_json::from_slice(&read?).map_err(|why| {
+                io::Error::other(format!(
+                    "drives.json cannot be understood: {why}; move it away, and all drives are taken to be empty"
+                ))
+            })?,
         };
         let loaded = Mutex::new(loaded);
         Ok(DriveSlots { path, loaded })

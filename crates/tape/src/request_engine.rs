@@ -425,19 +425,14 @@ impl RequestEngine {
     }
 
     /// After a restart: what had been ordered and may not have been done, and what may not have been told. Whether a drive still has
-    /// what it had written and not synced nobody knows: that is written again.
+    /// what it had written and not synced nobody knows: that is written again, after another mount.
     pub fn resume(&mut self, now_ns: i64) -> Vec<Effect> {
         let mut out = Turnout::default();
         let drives: Vec<DriveName> = self.live.drives.0.keys().cloned().collect();
         for name in drives {
-            let is_doubted = self.live.mount(&name).is_some_and(|mount| {
-                let is_writing = matches!(
-                    mount.work,
-                    DriveWork::Writing(_) | DriveWork::WritingAggregate(_) | DriveWork::Syncing
-                );
-                is_writing || !mount.unsynced.is_empty()
-            });
-            if is_doubted {
+            // Where data ends each mount tells anew; what is recorded may be older than the tape.
+            let mount = self.live.mount(&name);
+            if mount.is_some_and(|mount| mount.purpose.is_archive()) {
                 self.return_work(now_ns, &name, &mut out);
                 self.dismount(now_ns, &name, &mut out);
             } else if let Some(effect) = self.resumed(&name) {

@@ -2,6 +2,7 @@
 
 use super::DoorArgs;
 use super::records::PointInTime;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use penstock_model::quantity::Span;
 use std::path::PathBuf;
@@ -175,6 +176,7 @@ pub struct TapeAccountArgs {
 #[derive(Debug, Args)]
 pub struct TapeRepackArgs {
     /// Its name, as `penstock tape status` shows it.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub name: String,
     /// A list of files and directories, one per line, each of which is written in one place.
     #[arg(long, value_name = "FILE")]
@@ -190,6 +192,7 @@ pub struct TapeRepackArgs {
 #[derive(Debug, Args)]
 pub struct TapeNameArgs {
     /// Its name, as `penstock tape status` shows it.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub name: String,
     #[command(flatten)]
     pub door: DoorArgs,
@@ -208,6 +211,7 @@ pub struct TapeHoldArgs {
 #[derive(Debug, Args)]
 pub struct TapeStopArgs {
     /// The name of a drive, a library or a tape.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub name: String,
     #[command(flatten)]
     pub door: DoorArgs,

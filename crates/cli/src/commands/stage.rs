@@ -198,7 +198,7 @@ impl RequestReport {
         let on_disk = self.files.iter().filter(|file| file.on_disk).count();
         let all = plural(self.files.len() as u64, "file");
         let mut text = format!(
-            "{} {}: {on_disk} of {all} on disk",
+            "{} {}: {on_disk} of {all} brought to disk",
             self.request, self.server
         );
         if let Some(expected) = self.expected.filter(|_| self.completed.is_none()) {

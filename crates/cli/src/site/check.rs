@@ -535,6 +535,13 @@ fn check_tape(site: &SiteDirectory, config: &Config, findings: &mut Findings) {
     let Some(program) = &tape.program else {
         return;
     };
+    let directory = site.resolve(&tape.directory);
+    if !directory.is_dir() {
+        findings.error(format!(
+            "storage.tape.directory: {} is not a directory; the program is started there",
+            directory.display()
+        ));
+    }
     let program = site.resolve(program);
     let is_executable = std::fs::metadata(&program)
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);

@@ -3,7 +3,7 @@
 //! It is for tools that meet a namespace which may be an older copy than the logs. A log goes on from another number after a
 //! namespace was put back, so what two logs say is compared by time; within one log the later line counts.
 
-use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, TrashedFile, read_log};
+use super::directory_log::{DIRECTORY_LOG, DirectoryRecord, FileEntry, TrashedFile, read_log};
 use super::{EntryId, FileOnTape};
 use penstock_model::{NamespacePath, Timestamp};
 use std::collections::HashMap;
@@ -135,6 +135,11 @@ impl LastWords {
         on_tape.collect()
     }
 
+    /// What logs tell of a file on tape, however old that is.
+    pub fn file_on_tape(&self, file: EntryId) -> Option<&FileOnTape> {
+        self.on_tape.get(&file)
+    }
+
     /// All directories that got their place so late, with what holds them and their names there, the earliest first.
     pub fn directories_since(&self) -> Vec<(EntryId, EntryId, &str)> {
         let words = self.directories.iter();
@@ -246,8 +251,13 @@ impl Listener {
             }
             DirectoryRecord::OnTape { file, copies } => {
                 let told = FileOnTape::new(&file, copies);
+                // Its copies came later than the file itself.
+                let at = told.archived().map_or(file.at, |at| at.max(file.at));
                 self.on_tape.insert(file.id, told);
-                self.hear(is_of_snapshot, DirectoryRecord::File(file));
+                self.hear(
+                    is_of_snapshot,
+                    DirectoryRecord::File(FileEntry { at, ..file }),
+                );
             }
             DirectoryRecord::File(file) => {
                 if is_of_snapshot {
@@ -302,7 +312,7 @@ impl Listener {
 
 #[cfg(test)]
 mod tests {
-    use super::super::directory_log::{DirectoryEntry, FileEntry, LOG_VERSION, write_line};
+    use super::super::directory_log::{DirectoryEntry, LOG_VERSION, write_line};
     use super::*;
     use penstock_model::{Bytes, PoolName};
     use uuid::Uuid;

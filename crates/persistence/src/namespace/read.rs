@@ -213,6 +213,19 @@ impl Namespace {
         })
     }
 
+    /// A file that became visible, and was not removed for good. Its data may be on tape only.
+    pub fn has_file(&self, file: EntryId) -> Result<bool, NamespaceError> {
+        self.readers.with(|connection| {
+            let known =
+                "SELECT 1 FROM entry WHERE id = ?1 UNION SELECT 1 FROM trash WHERE file_id = ?1";
+            let found = connection
+                .prepare_cached(known)?
+                .query_row([stored(file)], |_| Ok(()))
+                .optional()?;
+            Ok(found.is_some())
+        })
+    }
+
     /// This file was removed and its data may still be there.
     pub fn is_trash(&self, file: EntryId) -> Result<bool, NamespaceError> {
         self.readers.with(|connection| {
@@ -235,7 +248,8 @@ impl Namespace {
         self.readers.with(|connection| {
             let newest = [
                 "SELECT at_ms FROM mover_record ORDER BY sequence DESC LIMIT 1",
-                "SELECT created_ms FROM entry ORDER BY id DESC LIMIT 1",
+                // A rebuild makes directories of which nothing tells when they were made.
+                "SELECT created_ms FROM entry WHERE created_ms > 0 ORDER BY id DESC LIMIT 1",
             ];
             let newest = newest.iter().map(|query| {
                 connection

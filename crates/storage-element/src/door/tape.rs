@@ -7,7 +7,7 @@ use super::handler_context::{Call, Door, RETRY_AFTER_SECONDS};
 use super::locality::locality;
 use super::reserved::{self, TapeResource};
 use super::{tape_accounts, tape_system};
-use crate::nearline::{Nearline, Submission, SubmittedFile};
+use crate::nearline::{Nearline, RecallOutlooks, Submission, SubmittedFile};
 use http::header::{HOST, LOCATION};
 use http::{HeaderValue, Method, StatusCode};
 use penstock_decide::authorization::PathOperation;
@@ -25,7 +25,7 @@ use penstock_protocol::tape::server::{
     discovery_document, parse_paths, parse_stage, progress_document,
 };
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// In `Retry-After` of a file that is being brought.
@@ -495,9 +495,9 @@ fn own_request(
 const LOOKS: [PathOperation; 2] = [PathOperation::Poll, PathOperation::Stage];
 const CHANGES: [PathOperation; 1] = [PathOperation::Stage];
 
-fn told(file: StagedFile, expected: &BTreeMap<EntryId, Timestamp>) -> ToldFile {
-    let entry = file.entry;
-    let coming = || entry.and_then(|entry| expected.get(&entry).copied());
+fn told(file: StagedFile, outlooks: &RecallOutlooks) -> ToldFile {
+    let outlook = file.entry.and_then(|entry| outlooks.get(&entry));
+    let coming = || outlook?.at;
     let told = ToldFile {
         path: file.path,
         on_disk: false,
@@ -510,7 +510,10 @@ fn told(file: StagedFile, expected: &BTreeMap<EntryId, Timestamp>) -> ToldFile {
     let words = |problem: StageProblem| (problem.code.name(), problem.text);
     match file.progress {
         StageProgress::Waiting { begun, waits_for } => ToldFile {
-            problem: waits_for.map(words),
+            problem: waits_for.map(words).or_else(|| {
+                let wait = outlook?.waits_for.as_ref()?;
+                Some((wait.code, wait.what.clone()))
+            }),
             started: begun,
             expected: coming(),
             ..told
@@ -551,10 +554,10 @@ fn progress(
     id: &StageRequestId,
 ) -> Result<Response, Problem> {
     let request = own_request(door, call, id, &LOOKS)?;
-    let expected = nearline.expected();
+    let outlooks = nearline.outlooks();
     let created = request.created;
     let files = request.files.into_iter();
-    let files: Vec<ToldFile> = files.map(|file| told(file, &expected)).collect();
+    let files: Vec<ToldFile> = files.map(|file| told(file, &outlooks)).collect();
     let document = progress_document(id, created, &files);
     Ok(written_json_answer(StatusCode::OK, document))
 }
@@ -612,10 +615,20 @@ async fn release(
         }
         Err(problem) if problem.status != StatusCode::NOT_FOUND => return Err(problem),
         Err(_) => {
-            let (mut entries, mut pace) = (Vec::new(), LookupPace::default());
+            let (mut entries, mut refusal) = (Vec::new(), None);
+            let mut pace = LookupPace::default();
             for path in paths {
                 pace.begin(path).await;
-                entries.extend(wanted(door, call, path).ok());
+                match wanted(door, call, path) {
+                    Ok(entry) => entries.push(entry),
+                    Err(why) => refusal = refusal.or(Some(why)),
+                }
+            }
+            match refusal {
+                Some(why) if entries.is_empty() && why.code == ProblemCode::PermissionDenied => {
+                    return Err(Problem::new(why.code, why.text));
+                }
+                Some(_) | None => {}
             }
             let at = door.storage.clock.recorded();
             let Some(user) = call.caller.holder() else {

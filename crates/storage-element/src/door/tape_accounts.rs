@@ -5,7 +5,7 @@ use super::handler_context::Door;
 use super::list::unread;
 use super::tape_system::{full_status, problem};
 use crate::drive_account::DriveAccount;
-use crate::nearline::{LiveBytes, Nearline};
+use crate::nearline::{LiveBytes, Nearline, RecallOutlooks};
 use crate::tape_operator::{OperatorError, OperatorOrder, OperatorReply};
 use http::StatusCode;
 use penstock_model::Timestamp;
@@ -97,9 +97,9 @@ pub(super) async fn data_sets(
         }
     }
     let namespace = Arc::clone(&door.storage.namespace);
-    let expected = nearline.expected();
+    let outlooks = nearline.outlooks();
     let found =
-        tokio::task::spawn_blocking(move || found(&namespace, name.as_deref(), limit, &expected));
+        tokio::task::spawn_blocking(move || found(&namespace, name.as_deref(), limit, &outlooks));
     let (sets, hints) = found.await.map_err(unread)??;
     Ok(json_answer(StatusCode::OK, &json!({"data_sets": sets, "hints": hints})).into())
 }
@@ -113,19 +113,18 @@ fn found(
     namespace: &Namespace,
     name: Option<&str>,
     limit: usize,
-    expected: &BTreeMap<EntryId, Timestamp>,
+    outlooks: &RecallOutlooks,
 ) -> Result<(Vec<DataSetRow>, Vec<HintRow>), NamespaceError> {
     let sets = namespace.data_sets(name, limit)?;
-    let coming: Vec<EntryId> = expected.keys().copied().collect();
+    let known = outlooks.iter();
+    let (coming, expected): (Vec<EntryId>, Vec<Timestamp>) = known
+        .filter_map(|(file, outlook)| Some((*file, outlook.at?)))
+        .unzip();
     let mut ends: BTreeMap<u64, (u64, Timestamp)> = BTreeMap::new();
-    for (set, at) in namespace
-        .data_sets_of(&coming)?
-        .into_iter()
-        .zip(expected.values())
-    {
+    for (set, at) in namespace.data_sets_of(&coming)?.into_iter().zip(expected) {
         if let Some(set) = set {
-            let end = ends.entry(set).or_insert((0, *at));
-            *end = (end.0 + 1, end.1.max(*at));
+            let end = ends.entry(set).or_insert((0, at));
+            *end = (end.0 + 1, end.1.max(at));
         }
     }
     let sets = sets.into_iter().map(|set| {

@@ -19,6 +19,9 @@ impl Check<'_> {
         let Some(trashed) = self.namespace.trashed(id)? else {
             return Ok(());
         };
+        if trashed.is_evicted() {
+            return Ok(());
+        }
         let Some(place) = self.words.restored(&trashed) else {
             return Ok(());
         };

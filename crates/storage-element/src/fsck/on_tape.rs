@@ -6,7 +6,7 @@ use super::{Check, FsckFailure, UnknownOnTape};
 use penstock_clock::wall_clock;
 use penstock_model::NamespacePath;
 use penstock_persistence::namespace::{
-    Change, ChangeError, ChangeRefusal, FileOnTape, NearlineChange,
+    Change, ChangeError, ChangeRefusal, EntryId, FileOnTape, NearlineChange,
 };
 
 impl Check<'_> {
@@ -32,12 +32,26 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Its data is in no pool, so that the copies count of which logs tell, however old these are.
+    pub(super) fn look_on_tape(&mut self, file: EntryId) -> Result<(), FsckFailure> {
+        let known = self.namespace.tape_file(file)?;
+        let without_copies = known.filter(|known| known.copies.is_empty());
+        let told = self.words.file_on_tape(file).cloned();
+        match (without_copies, told) {
+            (Some(known), Some(told)) if !self.told_on_tape.contains(&file) => {
+                self.tell_of_copies(&told, &known.path)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The namespace has the file, and not its copies.
     fn tell_of_copies(
         &mut self,
         file: &FileOnTape,
         path: &NamespacePath,
     ) -> Result<(), FsckFailure> {
+        self.told_on_tape.insert(file.id);
         let mut finding = finding(file, Some(path));
         if self.repair.mends {
             let at = file.copies.iter().map(|copy| copy.at).max();

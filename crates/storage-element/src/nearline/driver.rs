@@ -454,7 +454,7 @@ impl<S: TapeSystem> Driver<S> {
         status.incidents.extend(no_room);
         let put_faults = self.context.put_faults.incidents();
         status.incidents.extend(put_faults);
-        status.expected = self.forecasts.expected();
+        status.outlooks = self.forecasts.outlooks();
         *self.status.lock() = status;
     }
 

@@ -1,11 +1,13 @@
 //! What the driver and a tape system say to each other: what is asked for, what is to be done for it, and what has become of files.
 
+use super::wording::WaitStatus;
 use penstock_model::{Bytes, Timestamp};
 use penstock_persistence::namespace::EntryId;
 use penstock_tape::data_set::DataSet;
 use penstock_tape::request::{ActivityName, ChallengeName, FamilyName, VoName as TapeVo};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -158,5 +160,17 @@ pub(super) enum LocalError {
     Namespace(String),
 }
 
-/// Finds out when files will be on disk, which may take seconds.
-pub(super) type Forecast = Box<dyn FnOnce() -> BTreeMap<EntryId, Timestamp> + Send>;
+/// What is known of a file that is to be brought.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RecallOutlook {
+    /// When it will be on disk.
+    pub at: Option<Timestamp>,
+    /// Why its tape is in no drive.
+    pub waits_for: Option<Arc<WaitStatus>>,
+}
+
+/// What is known of all files that are to be brought.
+pub(crate) type RecallOutlooks = BTreeMap<EntryId, RecallOutlook>;
+
+/// Finds that out, which may take seconds.
+pub(super) type Forecast = Box<dyn FnOnce() -> RecallOutlooks + Send>;

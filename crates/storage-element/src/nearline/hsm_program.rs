@@ -153,7 +153,10 @@ impl HsmProgram {
             HsmCommandEnd::Exited { code, text } => cause(Some(*code), text.clone()),
             HsmCommandEnd::WithoutUri { text } => cause(
                 Some(0),
-                format!("success without a URI; it printed: {text}"),
+                match text.is_empty() {
+                    true => "success without a URI; it printed nothing".to_owned(),
+                    false => format!("success without a URI; it printed: {text}"),
+                },
             ),
             HsmCommandEnd::Signaled { signal, text } => {
                 cause(None, format!("ended by signal {signal}: {text}"))
@@ -163,9 +166,15 @@ impl HsmProgram {
             }
             HsmCommandEnd::NotStarted { text } => cause(None, format!("cannot be started: {text}")),
             HsmCommandEnd::WrongData { text } => cause(None, text.clone()),
+            HsmCommandEnd::Stopped => match &run.stop {
+                Some((_, HsmStop::TooLong)) => cause(None, "stopped after its time limit".into()),
+                Some((_, HsmStop::NoBytes)) => {
+                    cause(None, "stopped because no byte came for too long".into())
+                }
+                Some((_, HsmStop::NotWanted)) | None => return None,
+            },
             // What this side had trouble with is logged by it.
             HsmCommandEnd::Succeeded { .. }
-            | HsmCommandEnd::Stopped
             | HsmCommandEnd::LocalTrouble { .. }
             | HsmCommandEnd::NoRoom { .. }
             | HsmCommandEnd::NotNeeded => return None,
@@ -611,7 +620,7 @@ impl TapeSystem for HsmProgram {
         NearlineStatus {
             counts: TapeCounts::of_hsm(&self.queue.counts()),
             incidents: incidents.collect(),
-            expected: Default::default(),
+            outlooks: Default::default(),
             hsm: Some(self.failures.status(self.queue.live())),
             libraries: None,
         }

@@ -24,11 +24,11 @@ pub(super) use recorded::is_of_library;
 
 use super::NearlineStatus;
 use super::driver_task::{
-    Forecast, LocalError, RecallEnd, RoomLack, TapeGet, TapeOutcome, TapePut,
+    Forecast, LocalError, RecallEnd, RecallOutlooks, RoomLack, TapeGet, TapeOutcome, TapePut,
 };
 use super::tape_system::{TapeSystem, TaskOf};
 use super::wording::{
-    COPY_NOT_UNDERSTOOD, library_incident, library_incident_end, log_begin, log_end,
+    COPY_NOT_UNDERSTOOD, library_incident, library_incident_end, library_wait, log_begin, log_end,
 };
 use crate::clock::BelievedClock;
 use crate::tape_counts::TapeCounts;
@@ -701,12 +701,22 @@ impl TapeSystem for TapeLibraries {
             .map(|library| library.definition().model.move_ns);
         let carry_ns = moves.max().unwrap_or(0);
         Some(Box::new(move || {
+            let mut outlooks = RecallOutlooks::new();
             let ends = engine.forecast(now_ns, ForecastTimes { carry_ns }).ends_ns;
-            let told = ends.into_iter().filter_map(|(request, end_ns)| {
-                let (kind, file) = RequestKind::parse(request);
-                (kind == RequestKind::Get).then(|| (file, times.wall(end_ns)))
-            });
-            told.collect()
+            for (request, end_ns) in ends {
+                if let (RequestKind::Get, file) = RequestKind::parse(request) {
+                    outlooks.entry(file).or_default().at = Some(times.wall(end_ns));
+                }
+            }
+            for (tape, wait) in engine.recall_waits(now_ns) {
+                let waits_for = Arc::new(library_wait(&wait, |at_ns| times.wall(at_ns)));
+                let queue = engine.live().queues.get(&tape);
+                for file in queue.into_iter().flat_map(|queue| &queue.files) {
+                    let outlook = outlooks.entry(EntryId(file.0)).or_default();
+                    outlook.waits_for = Some(Arc::clone(&waits_for));
+                }
+            }
+            outlooks
         }))
     }
 

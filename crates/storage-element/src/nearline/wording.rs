@@ -29,7 +29,7 @@ pub(super) fn hsm_incident(incident: HsmIncident, queue: &HsmQueue) -> String {
     let policy = queue.policy();
     match incident {
         HsmIncident::Outage => format!(
-            "the HSM is out of service: one command tests it every {} to {}, all others of this kind wait; when it is \
+            "the HSM is out of service: one command tests it every {} to {}, all other puts or gets wait; when it is \
              repaired, run penstock tape retry",
             span(policy.pause_first_ns),
             span(policy.pause_max_ns)
@@ -155,7 +155,7 @@ pub(super) fn library_incident(incident: &TapeIncident, live: &LiveSet) -> Strin
             family.0
         ),
         TapeIncident::NoTapeLeft(family) => format!(
-            "no tape is left for files of family {}: add tapes to its library (tapes in [storage.tape.library])",
+            "no tape is left for files of family {} in a library that is to have a copy: add tapes to it (tapes in [storage.tape.library])",
             family.0
         ),
     }
@@ -208,7 +208,9 @@ fn tape_fault(fault: &TapeFault) -> String {
     let drive = &fault.drive.0;
     match fault.finding {
         TapeFinding::Error(DriveActivity::Mount) => {
-            format!("drive {drive} cannot read its label")
+            format!(
+                "drive {drive} cannot read its label, or its cartridge is not in its place in the library"
+            )
         }
         TapeFinding::Error(DriveActivity::Write | DriveActivity::Sync) => {
             format!("drive {drive} cannot write to it")
@@ -539,7 +541,7 @@ mod tests {
         );
         assert_eq!(
             hsm_incident(HsmIncident::Outage, &queue),
-            "the HSM is out of service: one command tests it every 1m to 30m, all others of this kind wait; when it is \
+            "the HSM is out of service: one command tests it every 1m to 30m, all other puts or gets wait; when it is \
              repaired, run penstock tape retry"
         );
     }

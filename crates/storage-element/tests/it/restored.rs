@@ -306,6 +306,9 @@ async fn files_that_went_to_tape_and_left_the_disk_are_in_an_older_copy_again() 
         let hsm = Hsm::of(&site);
         hsm.switch("wait", true);
         site.put("/tape/before", b"precious in the copy").await;
+        // Later than that file, and in the copy.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        site.put("/later/f", b"on disk").await;
         backup(&site);
         hsm.switch("wait", false);
         let mut paths = vec!["/tape/before"];

@@ -1,9 +1,11 @@
 //! Uploads in several requests: what was acknowledged stays, through lost connections and restarts, and the file
 //! appears whole or not at all.
 
+use crate::nearline::{EVICTS_ALL, with_tape};
 use crate::site::{DEADLINE, Response, Site, content, eventually};
 use penstock_model::Bytes;
 use penstock_persistence::namespace::EntryId;
+use penstock_storage_element::StorageConfig;
 use std::time::Duration;
 
 const PARTIAL: (&str, &str) = ("content-type", "application/partial-upload");
@@ -154,6 +156,29 @@ async fn an_upload_whose_file_did_not_become_visible_stays_for_as_long_as_was_to
     let left: u64 = left.expect("told").parse().expect("a number");
     assert!(left <= 600, "{left} s are left");
     site.settles_with(1).await;
+}
+
+#[tokio::test]
+async fn a_restart_takes_no_finished_upload_for_a_damaged_one() {
+    let changes = |config: &mut StorageConfig| {
+        with_tape(config, EVICTS_ALL);
+        config.limits.trash = Duration::ZERO;
+    };
+    let site = Site::with(changes).await;
+    let mut uploads = Vec::new();
+    for path in ["/tape/f", "/d/removed"] {
+        let upload = begun(&site, path, &[]).await;
+        assert_eq!(patch(&site, &upload, 0, "?1", b"whole").await.status, 201);
+        uploads.push(upload);
+    }
+    site.becomes("/tape/f", "TAPE").await;
+    assert_eq!(site.status("DELETE", "/d/removed").await, 204);
+    let site = Site::again(site.close().await, changes).await;
+    assert_eq!(offset(&site, &uploads[0]).await, "5 ?1");
+    assert_eq!(site.status("HEAD", &uploads[1]).await, 404);
+    let quarantine = site.directory.path().join("pools/p1/quarantine");
+    let kept = std::fs::read_dir(quarantine).map_or(0, Iterator::count);
+    assert_eq!(kept, 0, "nothing is damaged");
 }
 
 #[tokio::test]

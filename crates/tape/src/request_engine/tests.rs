@@ -780,6 +780,9 @@ fn an_end_that_a_crash_has_kept_from_being_told_is_told_after_it_and_then_no_mor
     };
     restart(&mut lab);
     assert_eq!(lab.told(), told);
+    let dismounts = |effect: &Effect| matches!(effect, Effect::Dismount { .. });
+    let is_dismounted = lab.effects.iter().any(dismounts);
+    assert!(is_dismounted, "another mount tells where data ends");
     // So is a snapshot that was made before it was told.
     lab.records = vec![lab.engine.snapshot()];
     restart(&mut lab);

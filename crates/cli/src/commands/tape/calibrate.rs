@@ -3,6 +3,7 @@
 use crate::args::TapeCalibrateArgs;
 use crate::exit::CommandError;
 use crate::output::Output;
+use penstock_model::text::plural;
 use penstock_tape::calibration::{CartridgeLocates, ObservedLocate, calibrate};
 use penstock_tape::drive::DriveModel;
 use penstock_tape::drive_kind::DriveKind;
@@ -140,6 +141,14 @@ pub(super) fn run(args: &TapeCalibrateArgs, output: Output) -> Result<(), Comman
         .collect();
     let found = calibrate(&known.drive, &cartridges);
     let ends = found.geometries.into_iter().map(|one| one.wrap_ends_bytes);
+    if found.fit.used == 0 {
+        return Err(CommandError::Usage(format!(
+            "{}: all {} were left out, so nothing is known of the drive; measure locates over the whole tape that are longer \
+             than a few records",
+            args.file.display(),
+            plural(found.fit.left_out as u64, "locate")
+        )));
+    }
     let report = CalibrationReport {
         drive: DriveModel {
             locate: found.fit.model,

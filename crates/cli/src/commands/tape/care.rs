@@ -1,11 +1,11 @@
 //! `penstock tape repack`, `verify`, `relabel`, `hold` and `resume`: what is done for tapes of libraries that nobody waits for.
 
-use super::system::{Changed, connect, told_of};
+use super::system::{Changed, connect, told, told_of};
 use crate::args::{DoorArgs, TapeHoldArgs, TapeNameArgs, TapeRepackArgs};
 use crate::environment::Environment;
 use crate::exit::CommandError;
 use crate::output::Output;
-use penstock_field_tools::tape_api::TapeCareDocument;
+use penstock_field_tools::tape_api::{TapeApi, TapeCareDocument};
 use penstock_model::text::{one_line, plural};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -32,10 +32,14 @@ pub(super) async fn repack(
     let tape = connect(&args.door, environment)?;
     let name = &args.name;
     let done = match args.stop {
+        true if !is_repacked(&tape, name).await? => {
+            let text = format!("no tape named '{name}' is being repacked");
+            return Err(CommandError::NotFound(text));
+        }
         true => tape.stop_repack(name).await,
         false => tape.repack(name, &together).await,
     };
-    done.map_err(|why| told_of(name, why))?;
+    done.map_err(|why| told_of("tape", name, why))?;
     let (state, text) = match args.stop {
         true => ("kept", format!("the repack of tape {name} was stopped\n")),
         false => (
@@ -47,6 +51,12 @@ pub(super) async fn repack(
     Ok(())
 }
 
+async fn is_repacked(tape: &TapeApi, name: &str) -> Result<bool, CommandError> {
+    let libraries = tape.status().await.map_err(told)?.libraries;
+    let mut repacks = libraries.iter().flat_map(|found| &found.care.repacks);
+    Ok(repacks.any(|repack| repack.tape == name))
+}
+
 /// `penstock tape verify`.
 pub(super) async fn verify(
     args: &TapeNameArgs,
@@ -54,7 +64,9 @@ pub(super) async fn verify(
     output: Output,
 ) -> Result<(), CommandError> {
     let (tape, name) = (connect(&args.door, environment)?, &args.name);
-    tape.verify(name).await.map_err(|why| told_of(name, why))?;
+    tape.verify(name)
+        .await
+        .map_err(|why| told_of("tape", name, why))?;
     let state = "verifying";
     output.show(&Changed { name, state }, || {
         format!("tape {name} will be verified when a drive is free\n")
@@ -69,7 +81,9 @@ pub(super) async fn relabel(
     output: Output,
 ) -> Result<(), CommandError> {
     let (tape, name) = (connect(&args.door, environment)?, &args.name);
-    tape.relabel(name).await.map_err(|why| told_of(name, why))?;
+    tape.relabel(name)
+        .await
+        .map_err(|why| told_of("tape", name, why))?;
     let state = "relabeled";
     output.show(&Changed { name, state }, || {
         format!("tape {name} was relabeled\n")
@@ -86,7 +100,7 @@ pub(super) async fn hold(
     let tape = connect(&args.door, environment)?;
     let name = "background";
     let held = tape.hold_background(args.span.0).await;
-    held.map_err(|why| told_of(name, why))?;
+    held.map_err(told)?;
     let state = "held";
     output.show(&Changed { name, state }, || {
         "verification and repack are on hold; `penstock tape resume` ends this earlier\n".to_owned()
@@ -103,7 +117,7 @@ pub(super) async fn resume(
     let tape = connect(args, environment)?;
     let name = "background";
     let resumed = tape.hold_background(Duration::ZERO).await;
-    resumed.map_err(|why| told_of(name, why))?;
+    resumed.map_err(told)?;
     let state = "resumed";
     output.show(&Changed { name, state }, || {
         "verification and repack have resumed\n".to_owned()
@@ -151,7 +165,7 @@ pub(super) fn care_text(care: &TapeCareDocument, out: &mut String) {
     }
     for file in &care.without_copy {
         let (path, tape) = (one_line(&file.path), &file.tape);
-        let _ = writeln!(out, "no copy left: {path}, which tape {tape} had");
+        let _ = writeln!(out, "no readable copy: {path}, which is on tape {tape}");
     }
     let named = care.without_copy.len() as u64;
     more_files(care.without_copy_files.saturating_sub(named), out);

@@ -107,7 +107,7 @@ pub(super) async fn change(
         true => tape.change_drive(name, state).await,
         false => tape.change_tape(name, state).await,
     };
-    changed.map_err(|why| told_of(name, why))?;
+    changed.map_err(|why| told_of("drive or tape", name, why))?;
     let done = Changed { name, state };
     output.show(&done, || {
         format!("{what} {name} is {}\n", state.replace('_', "-"))
@@ -130,7 +130,7 @@ pub(super) async fn ok_to_stop(
 ) -> Result<(), CommandError> {
     let tape = connect(&args.door, environment)?;
     let answer = tape.ok_to_stop(&args.name).await;
-    let answer = answer.map_err(|why| told_of(&args.name, why))?;
+    let answer = answer.map_err(|why| told_of("drive, tape or library", &args.name, why))?;
     output.show(&answer, || stop_text(&args.name, &answer));
     match answer.is_ok {
         true => Ok(()),
@@ -138,10 +138,11 @@ pub(super) async fn ok_to_stop(
     }
 }
 
-pub(super) fn told_of(name: &str, why: RemoteError) -> CommandError {
+/// `kinds` are those of which one was asked for.
+pub(super) fn told_of(kinds: &str, name: &str, why: RemoteError) -> CommandError {
     match why {
         RemoteError::NotFound { .. } => CommandError::NotFound(format!(
-            "this storage element has no tape library, or nothing named '{name}' in one; `penstock tape status` lists drives and tapes"
+            "this storage element has no {kinds} named '{name}'; `penstock tape status` lists drives and tapes"
         )),
         why => why.into(),
     }
@@ -318,7 +319,7 @@ fn libraries_text(libraries: &TapeLibrariesDocument, out: &mut String) {
         if verification.unreadable_files > 0 {
             let _ = write!(
                 out,
-                ", {} found unreadable",
+                ", {} found unreadable since its first verification",
                 plural(verification.unreadable_files, "file")
             );
         }

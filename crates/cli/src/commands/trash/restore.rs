@@ -299,7 +299,7 @@ fn into(directory: &NamespacePath, named: &NamespacePath) -> Result<NamespacePat
 fn not_in_trash(path: &NamespacePath, below: usize) -> CommandError {
     CommandError::NotFound(match below {
         0 => format!(
-            "{path} is not in the trash: it was not removed, it has expired, or a new file needed the space; \
+            "{path} is not in the trash: it was not removed, it was on tape only, it has expired, or a new file needed the space; \
              `penstock trash list` shows the contents"
         ),
         below => format!(

@@ -1,9 +1,7 @@
-//! When files that are to be brought will be on disk, found out now and then on another thread.
+//! When files that are to be brought will be on disk, and why they wait, found out now and then on another thread.
 
+use crate::nearline::driver_task::RecallOutlooks;
 use crate::nearline::tape_system::TapeSystem;
-use penstock_model::Timestamp;
-use penstock_persistence::namespace::EntryId;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinHandle;
@@ -11,12 +9,10 @@ use tokio::task::JoinHandle;
 /// After a forecast there is none for so many times as long as it took.
 const PAUSE_FACTOR: u32 = 20;
 
-type Expected = BTreeMap<EntryId, Timestamp>;
-
 /// The last forecast, and the next one while it is being made.
 #[derive(Debug, Default)]
 pub(super) struct Forecasts {
-    expected: Arc<Expected>,
+    outlooks: Arc<RecallOutlooks>,
     coming: Option<Coming>,
     not_before: Option<Instant>,
 }
@@ -24,12 +20,12 @@ pub(super) struct Forecasts {
 #[derive(Debug)]
 struct Coming {
     since: Instant,
-    made: JoinHandle<Expected>,
+    made: JoinHandle<RecallOutlooks>,
 }
 
 impl Forecasts {
-    pub(super) fn expected(&self) -> Arc<Expected> {
-        Arc::clone(&self.expected)
+    pub(super) fn outlooks(&self) -> Arc<RecallOutlooks> {
+        Arc::clone(&self.outlooks)
     }
 
     /// Begins the next one, unless one is being made, or was made a moment ago.
@@ -44,7 +40,7 @@ impl Forecasts {
                 let made = tokio::task::spawn_blocking(forecast);
                 self.coming = Some(Coming { since, made });
             }
-            None => self.expected = Arc::default(),
+            None => self.outlooks = Arc::default(),
         }
     }
 
@@ -57,6 +53,6 @@ impl Forecasts {
         self.not_before = Some(Instant::now() + coming.since.elapsed() * PAUSE_FACTOR);
         self.coming = None;
         // A thread that has panicked has said so itself.
-        self.expected = Arc::new(made.unwrap_or_default());
+        self.outlooks = Arc::new(made.unwrap_or_default());
     }
 }

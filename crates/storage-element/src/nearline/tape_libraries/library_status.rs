@@ -189,7 +189,7 @@ pub(super) fn status(libraries: &TapeLibraries) -> NearlineStatus {
     NearlineStatus {
         counts: counts(libraries, times),
         incidents: incidents.chain(lost).collect(),
-        expected: Default::default(),
+        outlooks: Default::default(),
         hsm: None,
         libraries: Some(LibrariesStatus {
             drives: drives(libraries, times),

@@ -1,6 +1,7 @@
 //! What does not go together in `[storage.tape]`.
 
 use super::{TapeClass, TapeConfig, library};
+use penstock_tape::hsm_queue::HsmWidePattern;
 
 /// Files in one stage request at most, whatever is configured.
 const FILES_PER_REQUEST_MAX: u32 = 100_000;
@@ -65,6 +66,27 @@ impl TapeConfig {
         if self.reclaim_below_percent > 90 {
             problems.push(
                 "storage.tape.reclaim_below_percent is above 90: tapes are repacked again and again"
+                    .to_owned(),
+            );
+        }
+        for (name, span) in [
+            ("put_timeout", self.put_timeout),
+            ("get_timeout", self.get_timeout),
+        ] {
+            if span.0.is_zero() {
+                problems.push(format!(
+                    "storage.tape.{name} is 0s, so every command would be stopped at once"
+                ));
+            }
+        }
+        if self.retry_first.0 > self.retry_max.0 {
+            problems.push("storage.tape.retry_first is longer than retry_max".to_owned());
+        }
+        let is_empty =
+            |pattern: &HsmWidePattern| pattern.codes.is_empty() && pattern.text.is_none();
+        if self.hsm_wide.iter().any(is_empty) {
+            problems.push(
+                "a [[storage.tape.hsm_wide]] has neither codes nor text, so every failure would count as one of the whole HSM"
                     .to_owned(),
             );
         }

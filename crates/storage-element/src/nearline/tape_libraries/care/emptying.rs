@@ -41,7 +41,7 @@ pub(in super::super) enum KeptTape {
     #[error("{}", refusal_words(.0))]
     Refused(RelabelRefusal),
     /// Until then.
-    #[error("removed files on it can be restored until {}Z (keep_removed); it is relabeled after that", .0.to_fts())]
+    #[error("copies of removed files on it are kept until {}Z (keep_removed); it is relabeled after that", .0.to_fts())]
     Removed(Timestamp),
     #[error("the namespace cannot be asked what lives on it: {0}")]
     Unknown(#[from] NamespaceError),
