@@ -127,7 +127,7 @@ class Round:
         self.site.append(self.CLASS)
         self.token, self.book = self.site.token(STAGING), Book(self.disk)
         self.is_over, self.is_served = threading.Event(), threading.Event()
-        self.kills, self.told_of_requests = 0, (200,)
+        self.kills, self.told_of_requests = 0, {200}
         self.clients = [TapeClient(f"client-{number}", self, seed) for number in range(CLIENTS)]
 
     def instant(self, first=0.0, last=4.0):

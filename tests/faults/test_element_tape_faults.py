@@ -1,6 +1,6 @@
-"""A storage element is killed, loses its database or has an HSM whose script hangs, at any instant while files go to tape.
+"""A storage element is killed, loses its database or has an HSM whose script hangs, while files go to tape and back.
 
-Nobody restarts anything but a process that was killed. Afterwards each file that was acknowledged can be read, whatever is
+Nobody restarts anything but a process that was killed. Afterwards each file that was acknowledged can be read, what is
 told to be on tape is read from there, counters are those of the listing, and no request is left without an end.
 """
 
@@ -35,7 +35,7 @@ class WithoutDatabase(LibraryRound):
     def lose_database(self):
         self.kill()
         # Requests are in no log of a pool.
-        self.told_of_requests = (200, 404)
+        self.told_of_requests.add(404)
         for file in (self.site.directory / "state").glob("namespace.sqlite*"):
             file.unlink()
         self.make_again()
