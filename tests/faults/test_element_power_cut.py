@@ -4,20 +4,20 @@ Clients work for a while on a disk whose log is kept. Then, for many records of 
 have left it, and a storage element is started on that.
 """
 
-import json
 import random
 import shutil
-import subprocess
 import threading
 import time
 
 import pytest
 from interop.clients import Door
+from interop.test_files_on_tape import STAGING
 from interop.waiting import eventually, files_for_tape
 
 from .disk import Disk
 from .element import Book, Client, ElementSite, judge, work_together
 from .power_cut import FLUSH, FLUSH_DIRECTORY, MARK, Cut
+from .tapes import TapeDoor, tape_command, tape_status
 
 HOST = "127.0.9.1"
 CLIENTS, STEPS = 3, 25
@@ -123,24 +123,6 @@ family = "all"
 aggregate = "10 kB"
 copies = {copies}
 """
-STAGING = "storage.read:/ storage.modify:/ storage.stage:/"
-
-
-class TapeDoor(Door):
-    """Has what is on tape only brought back before it is read."""
-
-    def get(self, path, expect=200, **headers):
-        answer = self.ask("GET", path, headers=headers)
-        if answer.status_code != 409:
-            assert answer.status_code == expect, f"GET {path}: {answer.status_code} {answer.text}"
-            return answer.content
-        wanted = {"files": [{"path": path, "diskLifetime": "PT1H"}]}
-        request = self.ask("POST", "/.penstock/tape/v1/stage", json=wanted).json()["requestId"]
-        told = lambda: self.ask("GET", f"/.penstock/tape/v1/stage/{request}").json()
-        eventually(f"{path} comes from tape", lambda: "completedAt" in told(), 120)
-        file = told()["files"][0]
-        assert file.get("onDisk"), f"a file that is reported on tape is not brought back: {file}"
-        return self.ask("GET", path, headers=headers).content
 
 
 class TapeRecording(Recording):
@@ -155,12 +137,6 @@ class TapeRecording(Recording):
         # Slow enough that cuts meet mounts, writes and syncs.
         self.site.append(TAPE.format(libraries=libraries, copies=len(self.LIBRARIES), factor=200))
 
-    def status(self):
-        line = [str(self.site.binary), "tape", "status", "--dir", str(self.site.directory), "--json"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
     def judge(self, remains, cut, until):
         self.disk.write_remains(remains, cut, until, self.records)
         self.site.use(remains)
@@ -169,16 +145,12 @@ class TapeRecording(Recording):
             door = TapeDoor(self.site, self.site.token(STAGING))
             files = judge(self.book, door, self.marks(until))
             door.put("/after", b"it goes to tape again")
-            eventually("it is on tape", lambda: self.is_on_tape(door, "/after"), 120)
-            eventually("nothing is asked for any more", lambda: files_for_tape(self.status()) == 0, 120)
+            eventually("it is on tape", lambda: door.is_on_tape("/after"), 120)
+            eventually("nothing is asked for any more", lambda: files_for_tape(tape_status(self.site)) == 0, 120)
             assert door.get("/after") == b"it goes to tape again"
         finally:
             self.site.kill()
         return files
-
-    def is_on_tape(self, door, path):
-        [told] = door.ask("POST", "/.penstock/tape/v1/archiveinfo", json={"paths": [path]}).json()
-        return told.get("locality") in ("TAPE", "DISK_AND_TAPE")
 
 
 class OperatedRecording(TapeRecording):
@@ -203,7 +175,7 @@ class OperatedRecording(TapeRecording):
     def operate(self, is_over):
         while not is_over.wait(0.3):
             try:
-                libraries = self.status()["libraries"]
+                libraries = tape_status(self.site)["libraries"]
             except (AssertionError, KeyError):
                 # It has not begun, or has ended.
                 continue
@@ -212,8 +184,7 @@ class OperatedRecording(TapeRecording):
     def order(self, name, *orders):
         self.ordered.add(name)
         for order in orders:
-            line = [str(self.site.binary), "tape", order, name, "--dir", str(self.site.directory)]
-            subprocess.run(line, capture_output=True, timeout=60)
+            tape_command(self.site, order, name)
 
 
 class CaredForRecording(OperatedRecording):
