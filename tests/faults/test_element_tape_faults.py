@@ -6,6 +6,7 @@ told to be on tape is read from there, counters are those of the listing, and no
 
 import json
 import shutil
+import subprocess
 
 import pytest
 from interop.test_files_on_tape import PROGRAM, DirectoryHsm
@@ -49,6 +50,28 @@ class WithoutDatabase(LibraryRound):
         self.unplaced_max = CLIENTS
         assert told["lost"] <= CLIENTS and not (told["wrong_size"] or told["unreadable"]), told
         print(told["lost_named"])
+
+
+class OlderDatabase(WithoutDatabase):
+    FAULT = "older database with tapes"
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        for client in self.clients:
+            # An empty directory that was made after the copy does not come back.
+            client.make_directory = client.read
+
+    def events(self):
+        return [(self.instant(0.0, 0.5), self.back_up), *super().events()]
+
+    def back_up(self):
+        self.site.command("backup", "--to", str(self.directory / "backup"), "--only", "namespace")
+
+    def make_again(self):
+        self.unplaced_max = CLIENTS
+        self.site.command("restore", str(self.directory / "backup"), "--only", "namespace")
+        line = [str(self.site.binary), "fsck", "--repair", "--yes", "--dir", str(self.site.directory)]
+        print(subprocess.run(line, capture_output=True, text=True, timeout=60).stdout)
 
 
 HANGING = """#!/bin/sh
@@ -109,7 +132,7 @@ class HungHsm(Round):
         super().close()
 
 
-@pytest.mark.parametrize("kind", [Killed, WithoutDatabase, HungHsm])
+@pytest.mark.parametrize("kind", [Killed, WithoutDatabase, OlderDatabase, HungHsm])
 def test_no_fault_loses_a_file_on_its_way_to_tape_and_back(kind, binary, tmp_path, tier, rounds):
     for seed in rounds.of("element", kind.FAULT, tier.tape_rounds):
         directory = tmp_path / str(seed)

@@ -332,7 +332,8 @@ async fn files_that_went_to_tape_and_left_the_disk_are_in_an_older_copy_again() 
         assert!(refused.to_string().contains(&told), "{refused}");
         let found = check(&order_of(&before, false), |_| ()).expect("compared");
         let named = found.unknown_on_tape.named.iter();
-        let named: Vec<_> = named.filter_map(|one| one.path.as_deref()).collect();
+        let mut named: Vec<_> = named.filter_map(|one| one.path.as_deref()).collect();
+        named.sort_unstable();
         assert_eq!((named, found.missing.count), (paths.clone(), 1));
         let mended = mend(directory.path(), with_hsm(EVICTS_ALL));
         assert_eq!(mended.open(), 0, "{mended:?}");

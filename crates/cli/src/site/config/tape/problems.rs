@@ -69,6 +69,14 @@ impl TapeConfig {
                     .to_owned(),
             );
         }
+        self.program_problems(problems);
+        if self.pin.0 > self.pin_max.0 {
+            problems.push("storage.tape.pin is longer than pin_max".to_owned());
+        }
+    }
+
+    /// What the commands of a program cannot work with.
+    fn program_problems(&self, problems: &mut Vec<String>) {
         for (name, span) in [
             ("put_timeout", self.put_timeout),
             ("get_timeout", self.get_timeout),
@@ -89,9 +97,6 @@ impl TapeConfig {
                 "a [[storage.tape.hsm_wide]] has neither codes nor text, so every failure would count as one of the whole HSM"
                     .to_owned(),
             );
-        }
-        if self.pin.0 > self.pin_max.0 {
-            problems.push("storage.tape.pin is longer than pin_max".to_owned());
         }
     }
 
@@ -286,6 +291,18 @@ mod tests {
             (
                 format!("puts_max = 3\n[library]\n{library}{class}"),
                 "storage.tape.puts_max is for the program",
+            ),
+            (
+                format!("program = \"a\"\nput_timeout = \"0s\"\n{class}"),
+                "put_timeout is 0s",
+            ),
+            (
+                format!("program = \"a\"\nretry_first = \"2h\"\nretry_max = \"1h\"\n{class}"),
+                "retry_first is longer than retry_max",
+            ),
+            (
+                format!("program = \"a\"\n{class}[[hsm_wide]]\nkind = \"put\"\n"),
+                "neither codes nor text",
             ),
             (
                 format!("program = \"a\"\ntime_factor = 3\n{class}"),
