@@ -77,6 +77,19 @@ pub fn directory_of(path: &Path) -> &Path {
     }
 }
 
+/// Takes the lock of a file, which lasts until the file is closed. Waits two seconds for another process at most.
+pub fn take_lock(file: &File) -> Result<(), TryLockError> {
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_WAIT => {
+                thread::sleep(LOCK_RETRY);
+            }
+            done => return done,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,18 +114,5 @@ mod tests {
             ("secret".to_owned(), 0o600)
         );
         assert_eq!(fs::read_dir(directory.path()).expect("read").count(), 1);
-    }
-}
-
-/// Takes the lock of a file, which lasts until the file is closed. Waits two seconds for another process at most.
-pub fn take_lock(file: &File) -> Result<(), TryLockError> {
-    let begun = Instant::now();
-    loop {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_WAIT => {
-                thread::sleep(LOCK_RETRY);
-            }
-            done => return done,
-        }
     }
 }
