@@ -336,7 +336,9 @@ impl Check<'_> {
         state: PoolState,
         file: &StoredFile,
     ) -> Result<(), FsckFailure> {
-        self.look_on_tape(file.id)?;
+        if state == PoolState::InReach {
+            self.look_on_tape(file.id)?;
+        }
         let path = self.namespace.path_of(file.id)?;
         let is_mended = match &path {
             // Nothing is lost by that, whatever a repair may remove.
