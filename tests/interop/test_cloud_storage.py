@@ -102,7 +102,9 @@ def assert_nothing_told(site):
 
 @pytest.fixture(params=KINDS)
 def cloud(request, lab):
-    return lab.clouds[request.param]
+    cloud = lab.clouds[request.param]
+    cloud.forget_uploads()
+    return cloud
 
 
 @pytest.fixture

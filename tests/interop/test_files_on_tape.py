@@ -491,7 +491,7 @@ def test_operators_stop_drives_and_tapes_of_libraries_and_ask_before(grid):
     assert (code, "may be stopped" in shown) == (0, True), shown
     assert run("ok-to-stop", held[once]["library"])[0] == 1
     code, shown = run("ok-to-stop", "nothing")
-    assert (code, "no tape library, or nothing named 'nothing'" in shown) == (4, True), shown
+    assert (code, "no drive, tape or library named 'nothing'" in shown) == (4, True), shown
     # The one that would be read is out of use: the other one is read.
     assert run("disable", twice[0])[0] == 0
     wanted = {"files": [{"path": "/tape/twice/f", "diskLifetime": "PT1H"}]}
